@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from tedsl.autotune.search.candidate_table import Floats
 
 ROUNDS = 80
+LEAST = 8
+"""Fewer values than that grow no trees."""
 SETTINGS = {
     "num_leaves": 15,
     "min_data_in_leaf": 3,
@@ -37,6 +40,13 @@ def lightgbm() -> Any | None:
         return None
 
 
+@functools.cache
+def installed() -> bool:
+    """True where LightGBM is there; whether it loads is seen when there is enough to learn from,
+    since that takes a second, in which a short search is over."""
+    return importlib.util.find_spec("lightgbm") is not None
+
+
 def regress(columns: Floats, values: Floats, wanted: Floats) -> Floats:
     """Values expected at the rows `wanted`."""
     return _fit("regression", columns, values, wanted)
@@ -48,8 +58,8 @@ def classify(columns: Floats, good: Floats, wanted: Floats) -> Floats:
 
 
 def _fit(objective: str, columns: Floats, values: Floats, wanted: Floats) -> Floats:
-    module = lightgbm()
-    if module is None or len(values) < 8:
+    module = lightgbm() if len(values) >= LEAST else None
+    if module is None:
         return np.full(len(wanted), float(values.mean()))
     settings = {**SETTINGS, "objective": objective}
     data = module.Dataset(columns, values, params=settings)

@@ -20,7 +20,7 @@ import numpy as np
 from tedsl.autotune.outcome import Outcome, Status, Trial
 from tedsl.autotune.search.bandit import Bandit
 from tedsl.autotune.search.blas_threads import one_thread
-from tedsl.autotune.search.boosted_trees import lightgbm
+from tedsl.autotune.search.boosted_trees import installed
 from tedsl.autotune.search.budget import Stop, cost_of
 from tedsl.autotune.search.candidate_table import (
     CENTRES,
@@ -148,7 +148,7 @@ class Search:
         self.done: list[Trial] = []
         self.stopped: Stop | None = None
         self.catalogue = catalogue_of(space, describe)
-        able = [a for a in strategies.items() if a[0] not in NEED_TREES or lightgbm() is not None]
+        able = [a for a in strategies.items() if a[0] not in NEED_TREES or installed()]
         self.bandit = Bandit(able)
         self._strategies = {name: STRATEGIES[name]() for name, _ in able}
         self._warm = list(warm)[:WARM]

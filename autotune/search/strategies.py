@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tedsl.autotune.search import boosted_trees
 from tedsl.autotune.search.candidate_table import CENTRES, Floats
 from tedsl.autotune.search.observations import View
 
@@ -38,12 +39,14 @@ def process(view: View) -> int | None:
 
 def trees(view: View) -> int | None:
     """The row that boosted regression holds for the fastest."""
-    return top(-view.trees(), view) if view.can_learn else None
+    if not view.can_learn or boosted_trees.lightgbm() is None:
+        return None
+    return top(-view.trees(), view)
 
 
 def classes(view: View) -> int | None:
     """A row likely to be among the best, and unlike what is under way."""
-    if not view.can_learn:
+    if not view.can_learn or boosted_trees.lightgbm() is None:
         return None
     chance = view.good()
     columns = view.columns

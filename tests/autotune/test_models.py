@@ -47,7 +47,7 @@ def test_columns_that_come_later_start_at_the_prior():
     assert np.isfinite(filled(np.array([[np.nan, 1.0]]))).all()
 
 
-@pytest.mark.skipif(boosted_trees.lightgbm() is None, reason="LightGBM is not installed")
+@pytest.mark.skipif(not boosted_trees.installed(), reason="LightGBM is not installed")
 def test_trees_repeat_and_order():
     rng = np.random.default_rng(0)
     columns = rng.random((120, 5))

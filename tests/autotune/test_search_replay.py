@@ -60,7 +60,7 @@ def means_after_100(first: str, seeds: Sequence[int]) -> list[float]:
     return [float(np.mean([after_100(STRATEGIES[x][0], n) for n in HARD])) for x in labels]
 
 
-@pytest.mark.skipif(boosted_trees.lightgbm() is None, reason="LightGBM is not installed")
+@pytest.mark.skipif(not boosted_trees.installed(), reason="LightGBM is not installed")
 def test_better_than_random_and_than_greedy_local_search():
     portfolio, random, greedy = means_after_100("portfolio", range(1, 9))
     assert portfolio < min(0.5 * random, greedy)
@@ -84,3 +84,20 @@ def test_a_search_that_promises_little_ends():
     assert short.stopped == "gain"
     assert len(short.ratios) < len(long.ratios)
     assert set(PRIORS) >= set(WITHOUT_TREES)
+
+
+def test_trees_that_do_not_load_are_left_out(monkeypatch: pytest.MonkeyPatch):
+    """LightGBM is loaded when there is enough to learn from: a search that is too short for that
+    never loads it, and one whose LightGBM is broken goes on with the other strategies."""
+    loaded: list[int] = []
+
+    def broken() -> None:
+        loaded.append(1)
+
+    monkeypatch.setattr(boosted_trees, "installed", lambda: True)
+    monkeypatch.setattr(boosted_trees, "lightgbm", broken)
+    space = space_of(OURS[0])
+    assert len(replay(space, 0, trials=3).ratios) == 3
+    assert not loaded
+    assert len(replay(space, 0, trials=60).ratios) == 60
+    assert loaded
