@@ -225,18 +225,7 @@ class _Search:
                 os.killpg(ran.pid, signal.SIGKILL)
                 ran.communicate()
                 return "hangs", f"takes longer than {self.limit:g} s"
-        if ran.returncode < 0:
-            name = signal.Signals(-ran.returncode).name
-            return name, f"ends its process: {name}"
-        if ran.returncode:
-            frames, told = _FRAME.findall(errors), _ERROR.findall(errors)
-            if not told:
-                return "fails", errors.strip().rpartition("\n")[2]
-            kind, reason = told[-1]
-            where = " ".join(frames[-1]) if frames else ""
-            return f"{kind} {where}", f"{kind.rpartition('.')[2]}: {reason}"
-        line = next((each for each in said.splitlines() if each.startswith(WRONG)), "")
-        return (WRONG, line) if line else ("", "")
+        return judged(ran.returncode, said, errors)
 
     def run(self, pair: Pair, source: str, found: tuple[str, str]) -> Minimised:
         """Take what is smaller and fails alike, until there is nothing."""
@@ -271,6 +260,22 @@ class _Search:
                 if found[0] == same:
                     return pair, text, found
         return None
+
+
+def judged(status: int, said: str, errors: str) -> tuple[str, str]:
+    """How a program failed that ended with `status` and printed that, as `_Search.failure`."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        return name, f"ends its process: {name}"
+    if status:
+        frames, told = _FRAME.findall(errors), _ERROR.findall(errors)
+        if not told:
+            return "fails", errors.strip().rpartition("\n")[2]
+        kind, reason = told[-1]
+        where = " ".join(frames[-1]) if frames else ""
+        return f"{kind} {where}", f"{kind.rpartition('.')[2]}: {reason}"
+    line = next((each for each in said.splitlines() if each.startswith(WRONG)), "")
+    return (WRONG, line) if line else ("", "")
 
 
 def _size(source: str) -> tuple[int, int, int]:

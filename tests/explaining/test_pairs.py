@@ -26,7 +26,7 @@ from tedsl.scheduling.trace.replay import replay_what_applies
 from tedsl.target import Target
 from tedsl.tensor.tensor import PlaceholderOp
 
-pytestmark = pytest.mark.uncompiled("ways to fuse are looked at; what rules make, their own tests do")
+pytestmark = pytest.mark.uncompiled("ways to fuse are looked at, not compiled")
 UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 ARCH = Target.parse("cuda:sm_90")
 

@@ -111,6 +111,13 @@ def forget() -> None:
     _noted.clear()
 
 
+def compile_one_in(share: int, number: int) -> None:
+    """Of the examples of a drawn test that have numbers, compile each `share`th."""
+    if number % share:
+        forget()
+    compile_noted()
+
+
 def compile_noted() -> None:
     """Compile the kernels that were noted and that no test of this run has compiled.
 

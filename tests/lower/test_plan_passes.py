@@ -100,6 +100,7 @@ def kernels(text: str) -> dict[str, str]:
     return {part.partition("\n")[0]: part for part in parts}
 
 
+@pytest.mark.uncompiled("looked at; test_rules_compiled.py compiles the same")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_schedule_is_printed_as_it_runs(name: str, target: str) -> None:

@@ -48,6 +48,7 @@ def compiled(name: str, arch: str) -> list[CompiledInfo]:
     return compile_offline(emit(module, target), arch)
 
 
+@pytest.mark.uncompiled("compiled here, for its own architecture")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", SHAPES)
 def test_resources(name: str, arch: str) -> None:
