@@ -92,7 +92,7 @@ def test_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     found = te.minimise(s, "cpu", seconds=60)
     assert found.failure.startswith("wrong numbers: ")
     program = found.source
-    assert here.ran == found.tried + 1
+    assert here.ran > found.tried > 10
     assert "vectorize" in program and "te.exp" in program
     for gone in ("compute_at", "cache_read", "parallel"):
         assert gone not in program
