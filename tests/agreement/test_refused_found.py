@@ -199,3 +199,41 @@ def test_a_pipelined_loop_around_a_tile_that_fits_moves_all_of_it() -> None:
     s[y].pipeline(y.op.axis[0], num_stages=3)
     source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
     assert source.count("tl.range") == 1 and "num_stages=3" in source
+
+
+def _agrees(s: te.Schedule, inputs: dict[te.Tensor, np.ndarray], want: np.ndarray) -> None:
+    """On the CPU and in programs of tiles, of which there is a text."""
+    for target in ("cpu", "triton-interpret"):
+        module = te.lower(s, target, check=True)
+        by_name = {tensor.name: array for tensor, array in inputs.items()}
+        given = {buffer: by_name[buffer.name] for buffer in module.inputs}
+        np.testing.assert_array_equal(*run(module, given, {}).values(), want)
+    emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
+
+
+@pytest.mark.parametrize("how", ["starts", "starts first", "tiled", "stored"])
+def test_nothing_is_at_loops_that_each_thread_runs(how: str) -> None:
+    """What threads compute together is a tile of the program: what starts it
+    or is kept for it is outside of it, whatever call brings it there."""
+    x = te.placeholder((6, 4, 3), "int32", name="x")
+    y = te.compute((6, 4, 3), lambda k, i, j: x[k, i, j] * 2, name="y")
+    k = te.reduce_axis((0, 6), name="k")
+    z = te.compute((4, 3), lambda i, j: te.sum(y[k, i, j], axis=k), name="z")
+    s = te.create_schedule(z)
+    i, j = s[z].op.axis
+    if how == "starts first":
+        s.decompose_reduction(z, k)
+    if how == "tiled":
+        s[z].reorder(j, i)
+        s[y].compute_at(s[z], j)
+        s[z].bind(i, "threadIdx.x")
+        s[z].tile(j, k, 2, 2)
+    else:
+        s[z].bind(i, "threadIdx.x")
+    if how == "starts":
+        s.decompose_reduction(z, k)
+    if how == "stored":
+        s[y].compute_at(s[z], k)
+        s[y].store_at(s[z], j)
+    data = np.arange(72, dtype=np.int32).reshape(6, 4, 3)
+    _agrees(s, {x: data}, (data * 2).sum(0))

@@ -12,9 +12,11 @@ from enum import Enum, auto
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.invariants.table import first_broken
-from tedsl.scheduling.plan import Fuse, Plan, SharedLoops, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.kernels.tree import hosts
+from tedsl.scheduling.plan import Fuse, Online, Plan, SharedLoops, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import tensors_read
+from tedsl.scheduling.plan.thread_loops import per_thread
 from tedsl.tensor.tensor import Operation
 
 
@@ -36,6 +38,8 @@ def verify_plan(plan: Plan, level: PlanLevel, after: str) -> None:
     wrong = next(_malformed(plan), None)
     if wrong is None and level is not PlanLevel.SAID:
         wrong = next(_no_nests(plan), None)
+    if wrong is None and level is not PlanLevel.COMPLETE:
+        wrong = next(_at_threads(plan), None)
     if wrong is None and level is not PlanLevel.COMPLETE:
         found = first_broken(plan)
         wrong = None if found is None else f"{found[0].name}: {found[1]}"
@@ -92,6 +96,19 @@ def _misplaced(plan: Plan, stage: StagePlan) -> Iterator[str]:
     for host, axis in loops:
         if axis not in set(plan.stage(host).leaf_axes):
             yield f"{stage.name} is placed at {axis.name}, which is no loop of {host}"
+
+
+def _at_threads(plan: Plan) -> Iterator[str]:
+    """What is computed or stored at what threads have of their own."""
+    for stage in plan.stages:
+        place = stage.placement
+        kept = None if place.kept is None else place.kept.axis
+        for host, axis in () if isinstance(place, Online) else hosts(plan, stage):
+            lanes = per_thread(host)
+            own = axis if host.name == place.host else None
+            for at in (own, kept):
+                if at is not None and at in lanes:
+                    yield f"{stage.name} is at {at.name}, a loop of each thread of {host.name}"
 
 
 def _no_nests(plan: Plan) -> Iterator[str]:

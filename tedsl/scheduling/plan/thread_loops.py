@@ -12,9 +12,10 @@ from dataclasses import replace
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import LoopKind, Scope
 from tedsl.scheduling.kernels.tree import guests
-from tedsl.scheduling.plan import AT_ROOT, At, Plan, StagePlan, Unit
+from tedsl.scheduling.plan import AT_ROOT, Online, Plan, StagePlan, Unit, at_loop, stored
 from tedsl.scheduling.plan.graph import is_output, loop_readers
 from tedsl.scheduling.plan.labels import labels, unique_name
+from tedsl.scheduling.plan.links import special
 from tedsl.scheduling.plan.relations import ranks
 from tedsl.scheduling.plan.scan_structure import is_step_axis
 from tedsl.tensor.tensor import ScanOp
@@ -79,28 +80,37 @@ def is_unplaced(plan: Plan, stage: StagePlan) -> bool:
 
 def outside_threads(plan: Plan, name: str) -> Plan:
     """Stages at loops of threads of the stage `name`, or at data loops inside them, are at the loop
-    around the threads; a loop that runs once is made where there is none.
+    around the threads, and so is what is stored there; a loop that runs once is made where there is
+    none.
 
     Before:  for io (blockIdx.x): for ii (threadIdx.x): B[io*32 + ii] = ...; C[...] = B[...]
     After:   for io (blockIdx.x): (for i: B[io*32 + i] = ...); for ii (threadIdx.x): C[...] = B[...]
     """
     stage = plan.stage(name)
     lanes = per_thread(stage)
-    for guest in guests(plan, stage):
-        axis = guest.placement.axis
-        if axis is None or axis not in lanes or not isinstance(guest.placement, At):
+    if not lanes:
+        return plan
+    stored_here = (each for each in special(plan) if each.placement.kept is not None)
+    for name in dict.fromkeys(each.name for each in (*guests(plan, stage), *stored_here)):
+        place = plan.stage(name).placement
+        kept = None if place.kept is None else place.kept.axis
+        inside = [axis for axis in (place.axis, kept) if axis is not None and axis in lanes]
+        if not inside or isinstance(place, Online):
             continue
-        place = ranks(stage.leaf_axes)[axis]
+        first = min(ranks(stage.leaf_axes)[axis] for axis in inside)
         free = [
             outer
-            for outer in stage.leaf_axes[:place]
+            for outer in stage.leaf_axes[:first]
             if outer not in lanes and stage.mark(outer).kind is not LoopKind.VECTORIZED
         ]
         if not free:
             stage, unit = with_unit(stage)
             plan, free = plan.with_stage(stage), [unit]
-        there = replace(guest.placement, axis=free[-1])
-        plan = plan.with_stage(replace(plan.stage(guest.name), placement=there))
+        if place.axis is not None and place.axis in lanes:
+            place = at_loop(place, stage.name, free[-1])
+        if place.kept is not None and kept is not None and kept in lanes:
+            place = stored(place, replace(place.kept, axis=free[-1])) or place
+        plan = plan.with_stage(replace(plan.stage(name), placement=place))
     return plan
 
 

@@ -124,7 +124,7 @@ def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tup
         tiled, (outer, inner) = _split(tiled, tiled.stage(stage.name), axis, factor, None)
         outers.append(outer)
         inners.append(inner)
-    tiled = _reordered(tiled, tiled.stage(stage.name), (*outers, *inners))
+    tiled = settled(_reordered(tiled, tiled.stage(stage.name), (*outers, *inners)), stage.name)
     require_steps_in_order(plan, call, tiled.stage(stage.name))
     require_places(plan, call, tiled)
     return tiled, (*outers, *inners)

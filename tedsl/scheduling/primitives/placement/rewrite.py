@@ -9,7 +9,7 @@ from dataclasses import replace
 from tedsl.errors import Fact, InternalError
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.invariants.lane_counts import require_all_lanes
-from tedsl.scheduling.kernels.tree import guests, loops_around
+from tedsl.scheduling.kernels.tree import guests, hosts, loops_around
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -24,7 +24,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.plan.graph import is_output, is_reduction
 from tedsl.scheduling.plan.labels import axis_text
-from tedsl.scheduling.plan.thread_loops import attached
+from tedsl.scheduling.plan.thread_loops import attached, outside_threads
 from tedsl.scheduling.primitives.arguments import (
     MOST_STAGES,
     choice,
@@ -152,12 +152,15 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     return after
 
 
-def _stored(plan: Plan, call: Call, stage: StagePlan, kept: Kept) -> StagePlan:
-    """The stage, stored outside of the loop that it is computed in."""
+def _stored(plan: Plan, call: Call, stage: StagePlan, kept: Kept) -> Plan:
+    """The plan with the stage stored outside of the loop that it is computed in."""
     place, name = stage.placement, stage.name
     outside = stored(place, kept)
     if outside is not None:
-        return replace(stage, placement=outside)
+        after = plan.with_stage(replace(stage, placement=outside))
+        for host, _ in hosts(plan, stage):
+            after = outside_threads(after, host.name)
+        return after
     match place:
         case Online():
             reason = f"{name} goes along with a reduction, which stores what it has folded so far"
@@ -176,13 +179,13 @@ def store_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is stored inside a loop around the one that it is computed in."""
     stage, _ = computed_stage(plan, call, call.stage)
     loop = leaf(plan, call, looped_stage(plan, call, target), axis)
-    return plan.with_stage(_stored(plan, call, stage, Kept(loop)))
+    return _stored(plan, call, stage, Kept(loop))
 
 
 def store_root(plan: Plan, call: Call) -> Plan:
     """The stage is stored outside all loops of the kernel that it is computed in."""
     stage, _ = computed_stage(plan, call, call.stage)
-    return plan.with_stage(_stored(plan, call, stage, Kept()))
+    return _stored(plan, call, stage, Kept())
 
 
 def rolling_buffer(plan: Plan, call: Call) -> Plan:
@@ -191,7 +194,7 @@ def rolling_buffer(plan: Plan, call: Call) -> Plan:
     stage, _ = computed_stage(plan, call, call.stage)
     around = loops_around(plan, stage)
     kept = stage.placement.kept or Kept(around[-2] if len(around) > 1 else None)
-    return plan.with_stage(_stored(plan, call, stage, replace(kept, rolling=True)))
+    return _stored(plan, call, stage, replace(kept, rolling=True))
 
 
 def set_scope(plan: Plan, call: Call, scope: object) -> Plan:

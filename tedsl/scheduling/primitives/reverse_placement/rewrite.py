@@ -335,6 +335,7 @@ def decompose_reduction(plan: Plan, call: Call, axis: object) -> tuple[Plan, str
     )
     below = replace(fresh_stage(name, start), **_place_before(stage, loop))
     after = insert_before(plan.with_stage(replace(stage, op=update)), stage.name, below)
+    after = settled(after, stage.name)
     after = reroute(after, dict(zip(op.outputs, update.outputs, strict=True)))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)
