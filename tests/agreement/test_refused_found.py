@@ -237,3 +237,24 @@ def test_nothing_is_at_loops_that_each_thread_runs(how: str) -> None:
         s[y].store_at(s[z], j)
     data = np.arange(72, dtype=np.int32).reshape(6, 4, 3)
     _agrees(s, {x: data}, (data * 2).sum(0))
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("stored", [None, 0, 1, 2])
+def test_the_loop_that_a_stage_is_stored_in_stays_one(at: int, stored: int | None) -> None:
+    """It indexes the tile that the results start from, and would be a dimension of it: inside of
+    where the stage is computed."""
+    x = te.placeholder((3, 4, 5, 6), "int32", name="x")
+    y = te.compute((3, 4, 5, 6), lambda h, i, j, c: x[h, i, j, c] * 2, name="y")
+    k = te.reduce_axis((0, 6), name="k")
+    z = te.compute((3, 4, 5), lambda h, i, j: te.sum(y[h, i, j, k], axis=k), name="z")
+    s = te.create_schedule(z)
+    loops = s[z].op.axis
+    s[y].compute_at(s[z], loops[2])
+    if stored is None:
+        s[y].store_root()
+    else:
+        s[y].store_at(s[z], loops[stored])
+    s.decompose_reduction(z, loops[at])
+    data = np.arange(360, dtype=np.int32).reshape(3, 4, 5, 6)
+    _agrees(s, {x: data}, (data * 2).sum(3))

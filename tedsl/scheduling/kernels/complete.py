@@ -237,13 +237,16 @@ def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
 
 
 def _places(plan: Plan) -> frozenset[Axis]:
-    """The loops at which stages are computed, and those between there and where they are stored:
-    one iteration comes after the other."""
+    """The loops at which stages are computed and stored, and those between: one iteration comes
+    after the other."""
     found: set[Axis] = set()
     for stage in plan.stages:
-        if stage.placement.axis is not None and not isinstance(stage.placement, Online):
-            found |= set(loops_between(plan, stage)) if stage.placement.kept is not None else set()
-            found.add(stage.placement.axis)
+        place = stage.placement
+        if place.axis is not None and not isinstance(place, Online):
+            found.add(place.axis)
+            if place.kept is not None:
+                found.update(loops_between(plan, stage))
+                found.update(() if place.kept.axis is None else (place.kept.axis,))
     return frozenset(found)
 
 
