@@ -258,3 +258,23 @@ def test_the_loop_that_a_stage_is_stored_in_stays_one(at: int, stored: int | Non
     s.decompose_reduction(z, loops[at])
     data = np.arange(360, dtype=np.int32).reshape(3, 4, 5, 6)
     _agrees(s, {x: data}, (data * 2).sum(3))
+
+
+@pytest.mark.parametrize("factors", [(4, 3), (4, 2), (5, 3), (3, 2)])
+@pytest.mark.parametrize("order", ["inside", "outside"])
+def test_programs_that_only_one_of_updates_memory(factors: tuple[int, int], order: str) -> None:
+    """A guard says which: it stands for the program in the index of its part."""
+    x, w = te.placeholder((2, 6), "int32", name="x"), te.placeholder((6, 2), "int32", name="w")
+    k = te.reduce_axis((0, 6), name="k")
+    z = te.compute((2, 2), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="z")
+    s = te.create_schedule(z)
+    s[z].atomic()
+    i, j = s[z].op.axis
+    outer, inner = s[z].split(k, factor=factors[0])
+    if order == "outside":
+        s[z].reorder(i, outer, j, inner)
+    programs, _ = s[z].split(inner, factor=factors[1])
+    s[z].bind(programs, "blockIdx.x")
+    data = np.arange(12, dtype=np.int32)
+    a, b = data.reshape(2, 6), data.reshape(6, 2)
+    _agrees(s, {x: a, w: b}, a @ b)

@@ -17,7 +17,7 @@ from tedsl.backends.triton.math.functions import UNARY
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.index_arith import less, sub
-from tedsl.expr.nodes import Axis, Const
+from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.visit import walk
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
@@ -70,6 +70,7 @@ class Statements:
         self.programs = programs
         self._commented: set[Buffer] = set()
         self._meetings: dict[Buffer, _Meeting] = {}
+        self._guards: tuple[Expr, ...] = ()
 
     def kernel(self, body: Stmt) -> None:
         """Print a whole kernel inside its grid: with the variables of its grid barriers, and with
@@ -229,7 +230,10 @@ class Statements:
         defined = self._defined()
         rare = any(isinstance(node, Load) for node in walk(condition))
         written = self._open(guard.body, in_loop=False, rare=rare)
+        around = self._guards
+        self._guards = (*around, *conjuncts(guard.condition))
         self.emit(guard.body)
+        self._guards = around
         self._close(f"if {text}:", written, defined)
 
     def _finish(self, finish: Finish) -> None:
@@ -337,11 +341,16 @@ class Statements:
         writer.assigned((buffer,))
 
     def _check_owned(self, update: Accumulate) -> None:
-        """An element updated in memory must be touched by one program only."""
+        """An element updated in memory must be touched by one program only: an index says which,
+        or guards that let only one through."""
         if update.buffers[0].scope is not Scope.GLOBAL or update.atomic:
             return
         used = set(walk(*update.indices))
-        shared = [axis.name for axis in self.programs if axis not in used]
+        unnamed = [axis for axis in self.programs if axis not in used]
+        facts = self.writer.ranges
+        for guard in self._guards if unnamed else ():
+            facts = facts.assume(guard)
+        shared = [axis.name for axis in unnamed if not isinstance(simplify(axis, facts), Const)]
         if shared:
             raise LowerError(
                 f"several programs would update one element of {update.buffers[0].name!r}",
