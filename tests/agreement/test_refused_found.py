@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -278,3 +280,33 @@ def test_programs_that_only_one_of_updates_memory(factors: tuple[int, int], orde
     data = np.arange(12, dtype=np.int32)
     a, b = data.reshape(2, 6), data.reshape(6, 2)
     _agrees(s, {x: a, w: b}, a @ b)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("form", ["remainder", "gathered"])
+def test_bounds_of_types_are_no_sizes(form: str, dtype: str) -> None:
+    """What is read at computed places of a dimension of a runtime size has that size at most,
+    however large the numbers are that a place could be."""
+    n = te.size_var("n", dtype)
+    x, places = te.placeholder((3, n), name="x"), te.placeholder((n,), "int32", name="places")
+    y = te.compute((3, n), lambda i, j: x[i, j] * 2.0, name="y")
+
+    def place(j: te.Expr) -> te.Expr:
+        found = te.cast(places[j], dtype)
+        return (found * 9 - j) % n if form == "remainder" else found
+
+    z = te.compute((3, n), lambda i, j: y[i, place(j)], name="z")
+    s = te.create_schedule(z)
+    s[y].compute_at(s[z], s[z].op.axis[0])
+    data = {
+        x: np.arange(15, dtype=np.float32).reshape(3, 5),
+        places: np.array([4, 0, 2, 1, 3], np.int32),
+    }
+    (want,) = evaluate([z], data, {n: 5})
+    assert re.search(r"y: float32\[1, (n|min\(n, int64\(2147483648\)\))\], local", str(s))
+    kernel = te.build(s, "cpu", cache=False)
+    by_name = {tensor.name: array for tensor, array in data.items()}
+    got = kernel(*(by_name[buffer.name] for buffer in kernel.module.inputs))
+    np.testing.assert_array_equal(got, want)
+    emit(te.lower(s, "cuda:sm_90", check=True), "cuda:sm_90")

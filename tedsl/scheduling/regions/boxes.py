@@ -23,6 +23,9 @@ from tedsl.tensor.tensor import Operation
 if TYPE_CHECKING:
     from tedsl.scheduling.regions.infer import StageBounds
 
+MOST_HELD = 1 << 20
+"""Elements along one dimension, of which a tile in registers may have as many."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
@@ -119,7 +122,22 @@ def _union(ranges: list[Range], full: Range, facts: Facts) -> Range:
     known, dimension = constant(needed.extent), constant(whole.extent)
     if known is not None and known < 0:  # of loops that never run
         needed = Range(needed.min, Const(0, needed.extent.dtype))
+    if known is not None and dimension is None and known > MOST_HELD:
+        return _as_long(needed, known, whole, facts)
     return whole if known is not None and dimension is not None and dimension <= known else needed
+
+
+def _as_long(box: Range, known: int, whole: Range, facts: Facts) -> Range:
+    """At most as much as a dimension of a runtime size has, where a constant is far beyond what any
+    registers hold: what a type or a clamp leaves of an index is no size of memory.
+
+    Of A[x % n] the whole dimension, not 2**31 elements for an int32.
+    """
+    most = interval(whole.extent, facts).hi
+    low = simplify(maximum(box.min, ZERO), facts)
+    if (most is not None and most <= known) or known > box.extent.dtype.info.highest or reads(low):
+        return whole
+    return Range(low, simplify(minimum(whole.extent, known), facts))
 
 
 def _settled(box: Range, facts: Facts) -> Range:
