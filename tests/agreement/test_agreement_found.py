@@ -13,6 +13,7 @@ from tedsl.backends.cpu.emit.module import emit_module
 from tedsl.backends.triton.emit.module import emit
 from tedsl.ir.interp import run
 from tedsl.reference.reference import evaluate
+from tedsl.runtime.arguments.sizes import evaluate_shape
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.handles.schedule import Schedule
 
@@ -497,3 +498,29 @@ def test_quotients_of_nothing_are_not_summed(how: str, known: bool, size: int, t
     found = run(module, {module.inputs[0]: data}, {v: size for v in module.sizes})
     want = np.full(5, 1.0 if size else 0.0, np.float32)
     np.testing.assert_allclose(found[module.outputs[0]], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret", "cuda:sm_90"])
+def test_memory_of_loops_that_never_run(target: str) -> None:
+    """The region that an interleaved loop reads has 4 * ceil(n / 4) - 3 elements, and none where n
+    is 0: memory is never of a negative size, and no size is taken to be at least 1."""
+    n = te.size_var("n")
+    x, w = te.placeholder((n,), "int32", name="x"), te.placeholder((8,), "int32", name="w")
+    twice = te.compute((n,), lambda i: x[i] * 2, name="twice")
+    k = te.reduce_axis((0, n), name="k")
+    total = te.compute((8,), lambda i: te.sum(twice[k] + i * 0, axis=k), name="total")
+    moved = te.compute(
+        (8,), lambda i: te.if_then_else(n > 0, total[i] + w[i] * n, 5), name="moved"
+    )
+    schedule = te.create_schedule(moved)
+    outer, inner = schedule[total].split(k, factor=4)
+    schedule[total].reorder(inner, outer)
+    schedule[total].compute_at(schedule[moved], schedule[moved].op.axis[0])
+    schedule[twice].compute_at(schedule[total], inner)
+    module = te.lower(schedule, target, check=True)
+    for size in (0, 1, 2, 3, 4, 5, 17):
+        for buffer in module.workspaces:
+            assert evaluate_shape(buffer.shape, dict.fromkeys(module.sizes, size))[0] >= 0
+        if target != "cuda:sm_90":
+            inputs = {x: np.arange(size, dtype=np.int32), w: np.arange(8, dtype=np.int32)}
+            check(Case([moved], inputs, {n: size}), schedule, target)

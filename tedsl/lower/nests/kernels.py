@@ -12,7 +12,17 @@ from functools import partial
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, within
-from tedsl.expr.index_arith import ZERO, add, as_index, at_most, constant, floormod, less, sub
+from tedsl.expr.index_arith import (
+    ZERO,
+    add,
+    as_index,
+    at_most,
+    constant,
+    floormod,
+    less,
+    maximum,
+    sub,
+)
 from tedsl.expr.nodes import (
     Axis,
     Expr,
@@ -70,7 +80,7 @@ from tedsl.scheduling.kernels.updates import not_combined
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.plan.scan_structure import inputs_of, scan_stages, step_loop, stored_as
 from tedsl.scheduling.regions.computed_indices import needs_of, read_by
-from tedsl.scheduling.regions.infer import Bounds, StageBounds
+from tedsl.scheduling.regions.infer import Bounds, StageBounds, plan_facts
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
@@ -245,9 +255,9 @@ def _place(context: Context, stage: StagePlan) -> None:
     if stage.placement.program is not None:
         pass
     elif stage.placement.axis is not None and _is_workspace(context, stage):
-        shapes = (tuple(r.extent for r in context.bounds[stage.name].stored),) * len(shapes)
+        shapes = (_shape(context, stage),) * len(shapes)
     elif stage.placement.axis is not None:
-        shape = tuple(r.extent for r in context.bounds[stage.name].stored)
+        shape = _shape(context, stage)
         shapes = (shape,) * len(shapes)
         private = any(constant(extent) is None for extent in shape)  # no stack or register holds it
         if not private:
@@ -279,6 +289,20 @@ def _place(context: Context, stage: StagePlan) -> None:
             )
     if isinstance(stage.placement, Online) and isinstance(stage.op, ComputeOp):
         context.folded[stage.name] = _folded(context, stage, stage.op)
+
+
+def _shape(context: Context, stage: StagePlan) -> tuple[Expr, ...]:
+    """The shape of what is stored of an attached stage: nothing for sizes for which no loop reads
+    it, of which the region may have an extent below 0.
+
+    Of B[io * 4] for io in 0..(n + 3) // 4:  max((n + 3) // 4 * 4 - 3, 0)
+    """
+    facts = plan_facts(context.plan)
+    extents = (box.extent for box in context.bounds[stage.name].stored)
+    return tuple(
+        each if prove(at_most(ZERO, each), facts) else simplify(maximum(each, 0), facts)
+        for each in extents
+    )
 
 
 def _aligned(stage: StagePlan, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -297,10 +297,11 @@ class CudaProgram:
         return dict(zip(self.program.module.sizes, sizes, strict=True))
 
     def _shapes(self, buffers: Sequence[Buffer], values: Mapping[Var, int | float]) -> Shapes:
-        """Of each buffer the shape, PyTorch's dtype, and the bytes of an element."""
+        """Of each buffer the shape, PyTorch's dtype, and the bytes of an element; an extent below
+        0, of what a kernel reads that does not run, is 0."""
         return [
             (
-                tuple(evaluate(extent, values) for extent in buffer.shape),
+                tuple(max(evaluate(extent, values), 0) for extent in buffer.shape),
                 getattr(self._torch, buffer.dtype.value),
                 buffer.dtype.nbytes,
             )
