@@ -509,9 +509,7 @@ def test_memory_of_loops_that_never_run(target: str) -> None:
     twice = te.compute((n,), lambda i: x[i] * 2, name="twice")
     k = te.reduce_axis((0, n), name="k")
     total = te.compute((8,), lambda i: te.sum(twice[k] + i * 0, axis=k), name="total")
-    moved = te.compute(
-        (8,), lambda i: te.if_then_else(n > 0, total[i] + w[i] * n, 5), name="moved"
-    )
+    moved = te.compute((8,), lambda i: te.if_then_else(n > 0, total[i] + w[i] * n, 5), name="moved")
     schedule = te.create_schedule(moved)
     outer, inner = schedule[total].split(k, factor=4)
     schedule[total].reorder(inner, outer)

@@ -12,17 +12,7 @@ from functools import partial
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, within
-from tedsl.expr.index_arith import (
-    ZERO,
-    add,
-    as_index,
-    at_most,
-    constant,
-    floormod,
-    less,
-    maximum,
-    sub,
-)
+from tedsl.expr.index_arith import ZERO, add, as_index, at_most, constant, floormod, less, sub
 from tedsl.expr.nodes import (
     Axis,
     Expr,
@@ -80,7 +70,7 @@ from tedsl.scheduling.kernels.updates import not_combined
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.plan.scan_structure import inputs_of, scan_stages, step_loop, stored_as
 from tedsl.scheduling.regions.computed_indices import needs_of, read_by
-from tedsl.scheduling.regions.infer import Bounds, StageBounds, plan_facts
+from tedsl.scheduling.regions.infer import Bounds, StageBounds, at_least_none, plan_facts
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
@@ -298,11 +288,7 @@ def _shape(context: Context, stage: StagePlan) -> tuple[Expr, ...]:
     Of B[io * 4] for io in 0..(n + 3) // 4:  max((n + 3) // 4 * 4 - 3, 0)
     """
     facts = plan_facts(context.plan)
-    extents = (box.extent for box in context.bounds[stage.name].stored)
-    return tuple(
-        each if prove(at_most(ZERO, each), facts) else simplify(maximum(each, 0), facts)
-        for each in extents
-    )
+    return tuple(at_least_none(box.extent, facts) for box in context.bounds[stage.name].stored)
 
 
 def _aligned(stage: StagePlan, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:

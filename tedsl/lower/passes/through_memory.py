@@ -10,6 +10,7 @@ from tedsl.errors import LowerError
 from tedsl.expr.index_arith import MAX_ELEMENTS, constant
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.visit import axes_of, rewrite, variables
+from tedsl.index.facts import Facts
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -33,8 +34,9 @@ from tedsl.ir.visit import (
     walk_stmts,
 )
 from tedsl.lower.passes.check_registers import accesses, misfits
-from tedsl.lower.passes.simplify import simplify_func
+from tedsl.lower.passes.simplify import func_facts, simplify_func
 from tedsl.lower.passes.vectorize_loops import tiles
+from tedsl.scheduling.regions.infer import at_least_none
 
 Programs = tuple[For, ...]
 
@@ -155,7 +157,8 @@ def _allocated(body: Stmt) -> Iterator[Buffer]:
 
 def _memory(func: Func, buffer: Buffer, programs: Programs) -> Buffer:
     """Memory for a part of `buffer` for each program."""
-    counts = tuple(loop.extent for loop in programs)
+    facts = func_facts(func) if programs else Facts.EMPTY
+    counts = tuple(at_least_none(loop.extent, facts) for loop in programs)
     known = [constant(e) for e in (*counts, *buffer.shape)]
     if axes_of(*buffer.shape):
         raise LowerError(

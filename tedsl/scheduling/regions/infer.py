@@ -13,10 +13,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tedsl.errors import InternalError
-from tedsl.expr.index_arith import ONE, ZERO, add, at_most, constant, floormod, sub, widened
+from tedsl.expr.index_arith import (
+    ONE,
+    ZERO,
+    add,
+    at_most,
+    constant,
+    floormod,
+    maximum,
+    sub,
+    widened,
+)
 from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
 from tedsl.expr.visit import reads, walk
 from tedsl.index.facts import Facts
+from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.kernels.tree import (
     hosts,
@@ -459,6 +470,13 @@ def plan_facts(plan: Plan) -> Facts:
     for condition in plan.assumptions:
         facts = facts.assume(condition)
     return facts
+
+
+def at_least_none(extent: Expr, facts: Facts) -> Expr:
+    """An extent as one of memory: 0 where it is below, as that of loops that do not run may be."""
+    if prove(at_most(ZERO, extent), facts):
+        return extent
+    return simplify(maximum(extent, ZERO), facts)
 
 
 def shape_facts(shapes: Iterable[tuple[Expr, ...]]) -> Facts:
