@@ -209,7 +209,8 @@ def _agrees(s: te.Schedule, inputs: dict[te.Tensor, np.ndarray], want: np.ndarra
         module = te.lower(s, target, check=True)
         by_name = {tensor.name: array for tensor, array in inputs.items()}
         given = {buffer: by_name[buffer.name] for buffer in module.inputs}
-        np.testing.assert_array_equal(*run(module, given, {}).values(), want)
+        (got,) = run(module, given, {}).values()
+        np.testing.assert_array_equal(got, want)
     emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
 
 
