@@ -1,7 +1,7 @@
 """Sums that hold a quotient and its remainder: the value that was taken apart.
 
 c * (x // c) + x % c = x          x - c * (x // c) = x % c
-c * (x // c % b) + x % c = x % (c * b)
+c * (x // c % b) + x % c = x % (c * b)          c * ((x // c + k) % b) + x % c = (x + c * k) % (c * b)
 c * (z % b) + y % c = (c * z + y % c) % (c * b)     where c * z + y % c is a value taken apart
 
 A remainder is written as simply as it can be, `(p + l % 49) % 7` as `(p + l) % 7`, so that it may
@@ -92,13 +92,22 @@ def _remainder(
             both = Divisor(divisor.scale * bottom.scale, divisor.factors + bottom.factors)
             joined = modulo(y, both, facts)
             if facts.interner.rep(factor) is not _single(modulo(quotient, bottom, facts)):
-                inner = _taken_apart(form, collect(factor.a, facts), divisor, mod, facts)
+                inner = _ahead(y, collect(factor.a, facts).plus(quotient, -1), divisor, facts)
+                if inner is None:
+                    inner = _taken_apart(form, collect(factor.a, facts), divisor, mod, facts)
                 if inner is None or bottom.factors or bottom.scale <= 0:
                     continue
                 joined = modulo(inner, both, facts)
             result = form.plus(Sum({term: scale, other: coefficient}, 0, form.dtype), -1)
             return result.plus(times(joined, outer, facts))
     return None
+
+
+def _ahead(y: Sum, blocks: Sum, divisor: Divisor, facts: Facts) -> Sum | None:
+    """y + c * k, of which y // c + k is the quotient and y % c the remainder, for a constant k."""
+    if blocks.terms:
+        return None
+    return y.plus(times(Sum({}, blocks.constant, y.dtype), divisor, facts))
 
 
 def _taken_apart(form: Sum, z: Sum, divisor: Divisor, mod: Binary, facts: Facts) -> Sum | None:

@@ -36,6 +36,11 @@ CASES = [
     ("i - i//4*4", {}, "i % 4"),
     ("i//4%8*4 + i%4", {}, "i % 32"),
     ("(i%8)//4*4 + i%4", {}, "i % 8"),
+    # a constant that is no part of the remainder is one of the quotient
+    ("(i + 5)//4%8*4 + (i + 5)%4", {}, "(i + 5) % 32"),
+    ("(i + 920)//36%352*36 + (i + 920)//9%4*9 + (i + 920)%9", {}, "(i + 920) % 12672"),
+    ("(i - n*8 + 72)//36%5*36 + (i - n*8 + 72)%36", {}, "(i - n * 8 + 72) % 180"),
+    ("(i//4 + 3)%8*4 + (i + 1)%4", {}, "(i // 4 + 3) % 8 * 4 + (i + 1) % 4"),
     # the remainder is written without the inner one, and does not show the dividend
     ("(i%49 + n)//7*7 + (i%49 + n)%7", {}, "n + i % 49"),
     ("(i%49 + n*8)//56*56 + (i%49 + n*8)%56", {}, "n * 8 + i % 49"),
