@@ -44,6 +44,7 @@ from tedsl.index.interval import Interval, interval
 from tedsl.index.linear import ONE, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
+from tedsl.index.rounded import as_index
 from tedsl.index.width import changes_width, one_width
 
 _MAX_ROUNDS = 6
@@ -443,6 +444,10 @@ def _cast(expr: Cast, facts: Facts) -> Expr:
         source = inner.a
         if source.dtype is expr.dtype and not facts.interner.is_data(source):
             return source
+    if inner.dtype.is_float and expr.dtype in INDEX_DTYPES:
+        index = as_index(inner, expr.dtype, facts)
+        if index is not None:
+            return visit(index, facts)
     return expr if inner is expr.a else Cast(inner, expr.dtype)
 
 
