@@ -24,6 +24,7 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
 )
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -88,12 +89,9 @@ def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
 
 def follows(s: Schedule, name: str) -> bool:
     """True when the reductions that one depends on can share its loop, online."""
-    axes = reduce_axes(s[name])
-    if len(axes) != 1:
-        return False
 
     def pieces(trial: Schedule) -> None:
-        outer, _ = trial[name].split(axes[0], factor=2)
+        outer, _ = trial[name].split(fused(trial[name], reduce_axes(trial[name])), factor=2)
         follow(trial[name], outer)
 
     return takes(s, (follows, name), pieces)

@@ -115,8 +115,7 @@ def along(op: ComputeOp) -> Axis | None:
 
 
 def _longest_first(axis: Axis) -> float:
-    size = extent_of(axis)
-    return -math.inf if size is None else -size
+    return -math.inf if (size := extent_of(axis)) is None else -size
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +314,12 @@ def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
     return best if best is not None and points[best] else None
 
 
-def neighbours(op: ComputeOp, everything: Sequence[TensorRead]) -> list[tuple[Axis, ...]]:
-    """The data axes in runs along which memory is walked in equal steps, in the result and in each
-    of the reads: loops over a run are one loop."""
-    runs = [op.axes[:1]]
-    for axis in op.axes[1:]:
-        before = runs[-1][-1]
-        if all(_in_step(read, before, axis) for read in everything):
+def neighbours(axes: Sequence[Axis], everything: Sequence[TensorRead]) -> list[tuple[Axis, ...]]:
+    """Axes, data axes all of a result or reduce axes, in runs along which memory is walked in equal
+    steps in each of the reads, and in the result: loops over a run are one loop."""
+    runs = [tuple(axes[:1])]
+    for axis in axes[1:]:
+        if all(_in_step(read, runs[-1][-1], axis) for read in everything):
             runs[-1] += (axis,)
         else:
             runs.append((axis,))
@@ -335,8 +333,7 @@ def _in_step(read: TensorRead, outer: Axis, inner: Axis) -> bool:
     if len(found) != 2 or found[1] != found[0] + 1:
         return not found
     first, second = (read.indices[n] for n in found)
-    extent = extent_of(inner)
-    whole = extent is not None and size_of(read.tensor.shape[found[1]]) == extent
+    whole = size_of(read.tensor.shape[found[1]]) == extent_of(inner) is not None
     return whole and first is outer and second is inner
 
 

@@ -252,7 +252,7 @@ def _pointwise_2d(
         everything: that is read.
         across: the axis along which a read is contiguous, not the last one, if there is any.
     """
-    loops = [(axis,) for axis in op.axes] if across is None else neighbours(op, everything)
+    loops = [(axis,) for axis in op.axes] if across is None else neighbours(op.axes, everything)
     place = next((n for n, run in enumerate(loops) if among(across, run)), len(loops) - 2)
     high, limit = volume(loops[place]), volume(loops[-1])
     side = 1 if across is None else _side(gpu_of(s), op, everything, (high, limit))

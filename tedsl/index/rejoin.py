@@ -1,7 +1,8 @@
 """Sums that hold a quotient and its remainder: the value that was taken apart.
 
 c * (x // c) + x % c = x          x - c * (x // c) = x % c
-c * (x // c % b) + x % c = x % (c * b)          c * ((x // c + k) % b) + x % c = (x + c * k) % (c * b)
+c * (x // c % b) + x % c = x % (c * b)
+c * ((x // c + k) % b) + x % c = (x + c * k) % (c * b)
 c * (z % b) + y % c = (c * z + y % c) % (c * b)     where c * z + y % c is a value taken apart
 
 A remainder is written as simply as it can be, `(p + l % 49) % 7` as `(p + l) % 7`, so that it may

@@ -44,8 +44,7 @@ from tedsl.index.interval import Interval, interval
 from tedsl.index.linear import ONE, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
-from tedsl.index.rounded import as_index
-from tedsl.index.width import changes_width, one_width
+from tedsl.index.width import as_index, changes_width, one_width
 
 _MAX_ROUNDS = 6
 _MAX_VISITS = 200

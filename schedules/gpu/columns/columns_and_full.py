@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.expr.nodes import Axis, Binary, Unary
-from tedsl.expr.visit import reads, walk
+from tedsl.expr.nodes import Axis, Binary, Expr, Unary
+from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
@@ -20,6 +21,7 @@ from tedsl.schedules.analysis.nests import (
     is_reduction,
     pow2_at_least,
     reduce_axes,
+    same_axes,
     sole_readers,
     volume,
 )
@@ -48,6 +50,8 @@ WINDOWS, LEAST_WINDOWS = 2048, 128
 WIDTHS = (16, 32, 64, 128)
 HEIGHTS = (1, 2, 4, 8, 16, 32)
 IDLE = 1 / 8
+# From so many results on a flat index is no 32-bit number.
+LARGEST = 1 << 31
 # Bytes of one vector access to memory, and those that a program loads in an iteration.
 ACCESS = 16
 TURN = 8192
@@ -122,6 +126,9 @@ def fold_few(s: Schedule, group: Group) -> None:
     lane = crossed_row(view, group)
     if lane is None:
         return
+    if _strided(view, group, lane):
+        _one_each(s, group)
+        return
     others = [a for a in root.axes if a is not lane]
     results = volume(root.axes)
     largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
@@ -149,6 +156,53 @@ def fold_few(s: Schedule, group: Group) -> None:
         else:
             inner_stage.compute_inline()
     stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), 4, tile))
+
+
+def _strided(view: View, group: Group, lane: Axis) -> bool:
+    """True when neighbours along `lane`, of results with the axes of the kernel, read no neighbours
+    in memory."""
+    if (volume(view[group.root].axes) or LARGEST) >= LARGEST:
+        return False
+    for name in group.inner:
+        op, known = view[name], group.axes[name]
+        if not is_reduction(op):
+            continue
+        if not same_axes([known.get(a, a) for a in op.axes], view[group.root].axes):
+            return False
+        own = next(a for a in op.axes if known.get(a) is lane)
+        steps = [stride_of(r.indices[-1], own) for r in reads_of(op) if own in axes_of(*r.indices)]
+        if not all(isinstance(step, int) and step > 1 for step in steps):
+            return False
+    return True
+
+
+def _one_each(s: Schedule, group: Group) -> None:
+    """Windows whose elements are loaded one by one: neighbours to the threads of a warp, a result
+    for each, share the sectors of memory, which several results of a thread would not; and a flat
+    tile has no idle lanes."""
+    stage = s[group.root]
+
+    def flat(*i: Axis) -> tuple[Expr, ...]:
+        place: Expr = i[0]
+        for axis in i[1:]:
+            place = place * (extent_of(axis) or 1) + axis
+        return (place,)
+
+    folds = [name for name in group.inner if reduce_axes(s[name])]
+    arithmetic = {name: _arithmetic(definitions(s)[name]) for name in folds}
+    for name in folds:
+        s[name].transform_layout(flat)
+    tile = pick(s, f"{stage.name}.threads", (128, 256, 512), 256)
+    grid, inner = stage.split(fused(stage, definitions(s)[group.root].axes), factor=tile)
+    stage.bind(grid, "blockIdx.x")
+    stage.vectorize(inner)
+    for name in reversed(group.inner):
+        if name in arithmetic:
+            _write_out(s[name], arithmetic[name])
+            s[name].compute_at(stage, grid)
+        else:
+            s[name].compute_inline()
+    stage.launch(num_warps=tile // 32)
 
 
 def _write_out(inner: Stage, each: int) -> None:

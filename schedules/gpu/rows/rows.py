@@ -44,6 +44,7 @@ from tedsl.schedules.gpu.rows.thread_partials import (
     fold_lanes,
     in_one_access,
     may_have_lanes,
+    run_of,
     split_in_lanes,
 )
 from tedsl.schedules.knobs import flip, pick
@@ -294,7 +295,8 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     turns = None if longest is None else -(-longest // block)
     usual = 3 if _loose_again(nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, turns if pieces else 1)
-    own = Piece(block, in_one_access(longest, nest.shape.nbytes), ahead, skew)
+    run = run_of(view[ends[0]]) if once else longest
+    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew)
     merged = _lanes(s, nest, ends if once else (), own, place)
     outer = None
     if nest.columns:

@@ -28,6 +28,7 @@ from tedsl.schedules.gpu.rows.thread_partials import (
     fold_lanes,
     in_one_access,
     may_have_lanes,
+    run_of,
     split_in_lanes,
 )
 from tedsl.schedules.knobs import flip, pick
@@ -80,9 +81,10 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
     if parts == 1:
         return False
+    run = run_of(view[last.name])
     partial, root = s[_split(s, last.name, parts)], s[group.root]
     apart = not columns and one_launch(s, root.name)
-    _fold_parts(s, partial, root, length, apart)
+    _fold_parts(s, partial, root, run, apart)
     if not apart or not finish_last(s, root, group.inner, partial, group.axes[last.name]):
         _spread(s, group)
     return True
@@ -91,8 +93,8 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
 def _split(s: Schedule, name: str, parts: int) -> str:
     """Make parts of a cascade stages of their own (`split_online`); returns the last of them."""
     stage = s[name]
-    (axis,) = reduce_axes(stage)
-    length = extent_of(axis)
+    axes = reduce_axes(stage)
+    length, axis = volume(axes), fused(stage, axes)
     if length is None:
         part, _ = stage.split(axis, nparts=parts)
     else:
@@ -111,9 +113,10 @@ def _in_chain(s: Schedule, name: str, last: str) -> bool:
     )
 
 
-def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bool) -> None:
-    """A program for each part of each row of `length` elements: one online pass over it; with the
-    number of the part on a grid axis of its own (`apart`) or not."""
+def _fold_parts(s: Schedule, partial: Stage, root: Stage, run: int | None, apart: bool) -> None:
+    """A program for each part of each row, whose elements are `run` neighbours and again so many:
+    one online pass over it; with the number of the part on a grid axis of its own (`apart`) or
+    not."""
     op = definitions(s)[partial.name]
     (folded,) = op.reduce_axes
     part = extent_of(folded) or 1
@@ -124,7 +127,7 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bo
         nbytes = max(
             (r.dtype.nbytes for r in reads(*op.bodies) if folded in axes_of(*r.indices)), default=4
         )
-        together = in_one_access(length, nbytes)
+        together = in_one_access(run, nbytes)
         lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
         grid = _bind_parts(partial, definitions(s)[partial.name].axes, apart)
         fold_lanes(s, lanes, partial, grid)

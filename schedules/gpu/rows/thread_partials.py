@@ -15,13 +15,16 @@ import math
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import follow
-from tedsl.schedules.analysis.nests import extent_of, first, reduce_axes
+from tedsl.schedules.analysis.nests import extent_of, first, neighbours, reduce_axes, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
+from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
+from tedsl.tensor.tensor import ComputeOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,13 @@ class Piece:
     skew: Skewed | None = None
 
 
+def run_of(op: ComputeOp) -> int | None:
+    """How many elements that a reduction reads are neighbours in memory, in all that it reads."""
+    return volume(neighbours(op.reduce_axes, list(reads(*op.bodies)))[-1])
+
+
 def in_one_access(length: int | None, nbytes: int) -> int:
-    """Elements that one vector access holds, wherever a row of `length` of them starts."""
+    """Elements that one vector access holds, wherever `length` neighbours of them start."""
     return 1 if length is None else math.gcd(max(1, ACCESS // nbytes), length)
 
 
@@ -55,8 +63,7 @@ class Lanes:
 def may_have_lanes(s: Schedule, name: str, block: int, skew: Skewed | None = None) -> bool:
     """True when each lane may have results of its own in the cascade that ends in `name`, and keeps
     them for some iterations of the loop."""
-    axes = reduce_axes(s[name])
-    length = extent_of(axes[0]) if len(axes) == 1 else None
+    length = volume(reduce_axes(s[name]))
     if length is None or length < 2 * block:
         return False
 
@@ -72,10 +79,10 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
 
     Args:
         s: the schedule.
-        name: the last reduction of the cascade, which reduces one axis; its loops are not marked.
+        name: the last reduction of the cascade; its loops are not marked.
         piece: what all lanes together take in an iteration.
     """
-    length = extent_of(reduce_axes(s[name])[0]) or 1
+    length = volume(reduce_axes(s[name])) or 1
     own = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
     own = min(own, piece.block // 2)
     chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
@@ -120,7 +127,7 @@ def _split(s: Schedule, name: str, block: int, own: int, skew: Skewed | None) ->
     """Make the results of lanes stages of their own, `own` neighbours of each piece to a lane;
     returns the last of the stages, whose first axis is over the lanes."""
     stage = s[name]
-    (folded,) = reduce_axes(stage)
+    folded = fused(stage, reduce_axes(stage))
     if skew is None:
         turn, piece = stage.split(folded, factor=block)
     else:

@@ -59,11 +59,13 @@ class OnlineMethods(StageHandle):
                 iterations in which no element of the reference moves skip the repairs by a branch.
                 The results are the same but for rounding, and tags that are outputs stay exact.
 
-        Requires: a reduction over one axis; the reductions it depends on are at root and reduce
-            over the same range; a repair of every dependent one is derived and proved (see
-            `scheduling.algebra.rescaling`); around `axis` only serial reduce loops stand inside the
-            data loops.  Pointwise stages between them that are at root are attached at `axis`.
-            Maxima and minima start from a finite value, so that what is masked gives no NaN.
+        Requires: a reduction over one axis, or over several that were fused, all of them and in
+            order, and are one axis from then on; the reductions it depends on are at root and
+            reduce over the same range, or ranges; a repair of every dependent one is derived and
+            proved (see `scheduling.algebra.rescaling`); around `axis` only serial reduce loops
+            stand inside the data loops.  Pointwise stages between them that are at root are
+            attached at `axis`.  Maxima and minima start from a finite value, so that what is masked
+            gives no NaN.
             `rescale_threshold` is above 0 and finite, tags are maxima or minima of floats that
             depend on no tags themselves, and repairs factors exp(a * (r' - r)) with known a, which
             bounds what totals grow to: half of the exponents of each float they pass through is

@@ -41,7 +41,7 @@ def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
     """The chain that ends in the reduction `last`.
 
     A reduction belongs to it when `last` or another member reads it at one value for a whole fold,
-    its one axis has the domain of `last`'s, and it is at root.  The stages named in `along` are
+    its axes have the domains of `last`'s, and it is at root.  The stages named in `along` are
     members too, and what they depend on in this way.
     """
     end = reduce_of(last.op)
@@ -172,15 +172,14 @@ def _pointwise_above(plan: Plan, ops: Collection[Operation]) -> tuple[StagePlan,
 
 
 def same_domain(a: Reduce, b: Reduce) -> bool:
-    """True when both fold one axis, over the same range."""
-    if len(a.axes) != 1 or len(b.axes) != 1:
-        return False
-    first, second = a.axes[0].domain, b.axes[0].domain
-    return (
-        first is not None
-        and second is not None
-        and structural_equal(first.min, second.min)
-        and structural_equal(first.extent, second.extent)
+    """True when both fold as many axes, in order over the same ranges."""
+    pairs = [(x.domain, y.domain) for x, y in zip(a.axes, b.axes, strict=False)]
+    return len(a.axes) == len(b.axes) and all(
+        x is not None
+        and y is not None
+        and structural_equal(x.min, y.min)
+        and structural_equal(x.extent, y.extent)
+        for x, y in pairs
     )
 
 

@@ -29,7 +29,7 @@ from tedsl.tensor.tensor import ComputeOp, Operation
 
 
 def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
-    """One reduce axis, one of whose loops is named, and no chain in it yet."""
+    """A loop of the reduction is named, and no chain is in it yet."""
     known = labels(stage)
     loops = [known[a] for a in stage.leaf_axes if a.kind is AxisKind.REDUCE]
     if axis.kind is not AxisKind.REDUCE:
@@ -40,15 +40,6 @@ def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
             facts=[("reduce", ", ".join(loops))],
             hint=f"name a reduce loop of {stage.name}",
         )
-    own = reduce_of(stage.op)
-    if own is not None and len(own.axes) != 1:
-        raise call.refuse(
-            plan,
-            f"{stage.name} reduces over {len(own.axes)} axes, and a chain shares exactly one",
-            axis=axis,
-            facts=[("reduce", ", ".join(a.name for a in own.axes))],
-            hint="define the reduction over one axis (i * n + j for i, j)",
-        )
     if any(isinstance(guest.placement, Online) for guest in guests(plan, stage)):
         raise call.refuse(
             plan,
@@ -58,17 +49,22 @@ def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
         )
 
 
-def require_parts(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
-    """The axis is cut: one loop counts the parts, others run over each of them."""
-    known = labels(stage)
+def require_one_axis(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """The reduction is over one axis, or its axes have been made one."""
     own = reduce_of(stage.op)
     if own is not None and len(own.axes) != 1:
+        names = ", ".join(a.name for a in own.axes)
         raise call.refuse(
             plan,
             f"{stage.name} reduces over {len(own.axes)} axes, and a chain shares exactly one",
-            axis=axis,
-            hint="define the reduction over one axis (i * n + j for i, j)",
+            facts=[("reduce", names)],
+            hint=f"first fuse them, in order: s[{stage.name}].fuse({names})",
         )
+
+
+def require_parts(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """The axis is cut: one loop counts the parts, others run over each of them."""
+    known = labels(stage)
     if any(a.kind is AxisKind.REDUCE and a is not axis for a in stage.leaf_axes):
         return
     name = known[axis]

@@ -38,6 +38,7 @@ from tedsl.scheduling.primitives.online.chain_rescaling import (
     unless_empty,
     updates,
 )
+from tedsl.scheduling.primitives.online.flatten import flattened
 from tedsl.scheduling.primitives.online.lazy_rescaling import (
     Lag,
     following,
@@ -50,6 +51,7 @@ from tedsl.scheduling.primitives.online.legality import (
     require_between,
     require_chain,
     require_host,
+    require_one_axis,
     require_threshold,
     require_whole,
 )
@@ -65,7 +67,9 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
     require_host(plan, call, stage, loop)
-    plan = finished_inside(plan, stage)
+    flat, loop = flattened(plan, stage.name, loop)
+    require_one_axis(plan, call, flat.stage(stage.name))
+    plan = finished_inside(flat, flat.stage(stage.name))
     chain = chain_of(plan, plan.stage(stage.name))
     require_chain(plan, call, chain)
     require_between(plan, call, chain)
@@ -92,7 +96,8 @@ def proofs(plan: Plan, call: Call, consent: Consent) -> dict[str, str]:
     """What `online` of the stage would prove, by stage."""
     stage = looped_stage(plan, call, call.stage)
     reduction(plan, call, stage)
-    plan = finished_inside(plan, stage)
+    plan, _ = flattened(plan, stage.name, stage.leaf_axes[-1], whole=True)
+    plan = finished_inside(plan, plan.stage(stage.name))
     chain = chain_of(plan, plan.stage(stage.name))
     require_chain(plan, call, chain)
     derived = derive_chain(plan, call, chain, consent, finished=False)

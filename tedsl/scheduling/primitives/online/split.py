@@ -50,9 +50,11 @@ from tedsl.scheduling.primitives.online.chain_rescaling import (
     sums,
     unless_empty,
 )
+from tedsl.scheduling.primitives.online.flatten import flattened
 from tedsl.scheduling.primitives.online.legality import (
     require_along,
     require_chain,
+    require_one_axis,
     require_one_skew,
     require_parts,
 )
@@ -71,6 +73,9 @@ def split_online(
     reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
     require_reduce_axis(plan, call, stage, loop)
+    flat, loop = flattened(plan, stage.name, loop, along)
+    require_one_axis(plan, call, flat.stage(stage.name))
+    plan, stage = flat, flat.stage(stage.name)
     require_parts(plan, call, stage, loop)
     require_no_guests(plan, call, stage)
     require_no_marks(plan, call, stage)
