@@ -10,7 +10,7 @@ from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
 
 import tedsl as te
-from tedsl.schedules import schedule_for
+from tedsl.schedules import default_schedule, schedule_for
 from tedsl.schedules.gpu.columns import columns_and_full
 from tedsl.tensor.tensor import Tensor
 
@@ -105,6 +105,8 @@ POOLS: dict[str, Callable[[], Tensor]] = {
     "mean of three dimensions": lambda: pooled("mean", 1, 2, 9, 11, 13, size=5, stride=2),
     "of rows": lambda: pooled("mean", 2, 3, 77, size=4, stride=4),
     "padded": lambda: padded(2, 3, 15),
+    "one image": lambda: pooled("mean", 1, 5, 29, 31, size=3, stride=2),
+    "of one channel": lambda: pooled("largest", 3, 1, 29, 31, size=3, stride=2),
 }
 
 
@@ -119,6 +121,7 @@ def test_windows_at_a_stride(name: str, target: str, monkeypatch: pytest.MonkeyP
         return
     knobs = {knob.name.rpartition(".")[2]: knob.chosen for knob in interpreted(case, target).knobs}
     assert "threads" in knobs and "columns" not in knobs
+    assert not default_schedule(POOLS[name](), target).fallbacks
 
 
 @pytest.mark.ptxas

@@ -19,6 +19,7 @@ from tedsl.schedules.analysis.nests import (
     first,
     in_windows,
     is_reduction,
+    long_axes,
     pow2_at_least,
     reduce_axes,
     same_axes,
@@ -183,8 +184,9 @@ def _one_each(s: Schedule, group: Group) -> None:
     stage = s[group.root]
 
     def flat(*i: Axis) -> tuple[Expr, ...]:
-        place: Expr = i[0]
-        for axis in i[1:]:
+        first, *others = _ones_last(i)
+        place: Expr = first
+        for axis in others:
             place = place * (extent_of(axis) or 1) + axis
         return (place,)
 
@@ -193,7 +195,9 @@ def _one_each(s: Schedule, group: Group) -> None:
     for name in folds:
         s[name].transform_layout(flat)
     tile = pick(s, f"{stage.name}.threads", (128, 256, 512), 256)
-    grid, inner = stage.split(fused(stage, definitions(s)[group.root].axes), factor=tile)
+    axes = _ones_last(definitions(s)[group.root].axes)
+    stage.reorder(*axes)
+    grid, inner = stage.split(fused(stage, axes), factor=tile)
     stage.bind(grid, "blockIdx.x")
     stage.vectorize(inner)
     for name in reversed(group.inner):
@@ -203,6 +207,12 @@ def _one_each(s: Schedule, group: Group) -> None:
         else:
             s[name].compute_inline()
     stage.launch(num_warps=tile // 32)
+
+
+def _ones_last(axes: Sequence[Axis]) -> list[Axis]:
+    """Axes with those of one element last: the quotient of a flat index by all others is no loop's
+    place then, which would wrap around past the last result."""
+    return [*long_axes(axes), *(axis for axis in axes if extent_of(axis) == 1)]
 
 
 def _write_out(inner: Stage, each: int) -> None:
