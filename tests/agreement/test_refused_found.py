@@ -311,3 +311,16 @@ def test_bounds_of_types_are_no_sizes(form: str, dtype: str) -> None:
     got = kernel(*(by_name[buffer.name] for buffer in kernel.module.inputs))
     np.testing.assert_array_equal(got, want)
     emit(te.lower(s, "cuda:sm_90", check=True), "cuda:sm_90")
+
+
+def test_loops_that_end_at_wider_sizes_have_numbers_of_their_own_type() -> None:
+    """A place that a fold keeps is of 32 bits, whatever the loop is cut at."""
+    n = te.size_var("n", "int64")
+    x, k = te.placeholder((n, 3), name="x"), te.reduce_axis((0, 3), name="k")
+    place = te.compute((n,), lambda i: te.argmax(x[i, k], axis=k), name="place")
+    s = te.create_schedule(place)
+    stage = next(each for each in s.stages if k in each.leaf_iter_vars)
+    stage.cut(k, 1, s.size("n") + 2)
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    assert re.search(r"tl.range\(1, tl.cast\(tl.minimum\(n \+ 2, 3\), tl.int32\)\)", source)
+    te.build(s, "cuda:sm_90", cache=False)

@@ -84,6 +84,26 @@ def test_descriptors_say_their_block() -> None:
     assert [p.name for p in kernel.params if p.kind is ParamKind.POINTER] == ["bias"]
 
 
+@pytest.mark.parametrize(("rows", "fits"), [(2, False), (4, False), (8, True), (16, True)])
+def test_tiles_of_few_rows_have_no_descriptors(rows: int, fits: bool) -> None:
+    """The next tile of a pipelined loop would start within a swizzle, or where TMA may not write:
+    for 2 rows of 16 16-bit elements an H200 says `misaligned address`."""
+    x, k = te.placeholder((64, 64), "uint16", name="x"), te.reduce_axis((0, 64), name="k")
+    y = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    s = te.create_schedule(y)
+    block, row = s[y].split(s[y].op.axis[0], factor=rows)
+    turn, lane = s[y].split(k, factor=16)
+    s[y].bind(block, "blockIdx.x")
+    s[y].reorder(block, turn, row, lane)
+    s[y].vectorize(row)
+    s[y].vectorize(lane)
+    s[y].pipeline(turn, num_stages=3)
+    s[s.cache_read(x, "shared", [y])].compute_at(s[y], turn)
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    assert ("x_desc.load" in source) is fits
+    assert ("by plain loads: its rows are no multiple of 8" in source) is not fits
+
+
 def test_grid_of_symbolic_sizes() -> None:
     module = t.symbolic_scale()
     m, n = module.sizes

@@ -100,3 +100,11 @@ def test_what_already_fits_stays() -> None:
         "cuda:sm_90",
     )
     assert not any(stage.name.endswith(".global") for stage in s.stages)
+
+
+@pytest.mark.parametrize("channels", [20, 36, 49, 52, 59, 64])
+def test_lanes_of_a_k_step_are_channels(channels: int) -> None:
+    """Where they are not of a whole step, too: else each lane has a tap of its own."""
+    s = schedule_for(convolution(8, channels, 128, 128), "cuda:sm_90")
+    lanes = [line for line in str(s).splitlines() if "given the dot precision" in line]
+    assert lanes and all("for q.inner in" in line for line in lanes)

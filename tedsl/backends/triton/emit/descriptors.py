@@ -24,6 +24,10 @@ from tedsl.ir.nodes import Buffer, Load, Scope, Store
 
 ALIGNMENT = 16
 RANKS = range(2, 6)
+SWIZZLED = 8
+"""Rows of a tile in shared memory after which its swizzle starts again.  The tiles of a pipelined
+loop lie one after the other, so that the second of fewer rows starts within that pattern, or where
+TMA may not write (a multiple of 128 bytes)."""
 LARGEST_EXTENT = 2**30
 """Of one dimension: a tile that starts at its end, or before its start, has 32-bit offsets."""
 _MOVABLE = frozenset(
@@ -76,6 +80,8 @@ class Descriptors:
         roots = [part for part in (*value.indices, value.mask) if part is not None]
         printer = Printer(self.writer, store.tile, roots)
         box = self._box(printer, value.buffer, value.indices, [value.mask, store.mask])
+        if isinstance(box, Box) and math.prod(box.extents[:-1]) % SWIZZLED:
+            box = f"its rows are no multiple of {SWIZZLED}, in which shared memory is swizzled"
         if isinstance(box, str):
             self.writer.remark(store.buffer.name, f"by plain loads: {box}")
             return False

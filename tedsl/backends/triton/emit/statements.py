@@ -198,8 +198,10 @@ class Statements:
                 f"a {loop.kind.value} loop over {loop.axis.name!r} stands beside other statements",
                 hint="reorder bound axes to the outside of the kernel",
             )
-        printer = Printer(writer, (), (loop.start, loop.end))
-        start, end = printer.value(loop.start), printer.value(loop.end)
+        # Its number has the type of its ends, and statements take it for one of its own type.
+        ends = [address.to(each, loop.axis.dtype) for each in (loop.start, loop.end)]
+        printer = Printer(writer, (), ends)
+        start, end = (printer.value(each) for each in ends)
         static = loop.kind is LoopKind.UNROLLED and end.literal
         if static and not compile_time.unrolls(loop, writer.threads):
             writer.comment(f"{loop.axis.name} stays a loop: its iterations would take too long")
@@ -210,7 +212,7 @@ class Statements:
         if static:
             writer.static.add(loop.axis)
         else:
-            if loop.axis.dtype is DType.int64:  # else of 32 bits, where both ends are
+            if loop.axis.dtype is DType.int64:  # else of 32 bits, as both ends are
                 end = printer.typed(end)
             options += f", num_stages={loop.num_stages}" if loop.num_stages else ""
             options += ", flatten=True" if loop.flatten else ""

@@ -311,6 +311,13 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _sum(reduction: Any, value: Any) -> Any:
+    """A sum in the type of what is added, which wraps; Triton 3.6 refuses one number beyond it."""
+    data = value.handle.data
+    total = np.sum(data, axis=reduction.axis, keepdims=reduction.keep_dims)
+    return reduction.to_tensor(np.asarray(total).astype(data.dtype)[()], value.dtype)
+
+
 def install() -> None:
     """Make Triton's interpreter agree with its compiler where the generated source needs it."""
     tl = importlib.import_module("triton.language")
@@ -321,6 +328,7 @@ def install() -> None:
     module._convert_float = _float_conversion(module._convert_float, tl)
     module.InterpreterBuilder.create_dot = _dot(module, tl)
     module.ReduceOps.generic_reduce = _generic_reduce
+    module.ReduceOps.sum = _sum
     options = module.InterpreterOptions(sanitize_overflow=False)
     module.interpreter_builder.options = options
     module.interpreter_semantic.builder.options = options
