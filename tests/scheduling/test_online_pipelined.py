@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def _chain(softmax: bool, shared: bool) -> tuple[Tensor, Tensor]:
             (3, 5), lambda i, j: (te.max if softmax else te.sum)(x[i, j, k], axis=k), name="q"
         )
 
-    def term(i: Tensor, j: Tensor) -> Tensor:
+    def term(i: Any, j: Any) -> Any:
         known = q[i] if shared else q[i, j]
         value = x[i, 0, r] - known if shared else x[i, j, r] - known
         return te.sum(te.exp(value) * x[0, j, r] if softmax else value * 0.5, axis=r)

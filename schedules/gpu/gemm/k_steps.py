@@ -46,9 +46,8 @@ def along_one(axes: Sequence[Axis], bk: int) -> int:
     fitting = [bk >> n for n in range(bk.bit_length()) if bk >> n >= LEAST]
     found = {size: _idle_along(axes, size)[0] for size in fitting}
     few = next((size for size in fitting if found[size] <= IDLE), None)
-    return few or min(
-        (size for size in fitting if found[size] <= MOST_IDLE), key=found.get, default=bk
-    )
+    some = [size for size in fitting if found[size] <= MOST_IDLE]
+    return few or min(some, key=lambda size: found[size], default=bk)
 
 
 def lanes_of(axes: Sequence[Axis]) -> Axis | None:
