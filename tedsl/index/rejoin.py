@@ -20,6 +20,7 @@ from tedsl.index.division import (
     divisor_of,
     factors_of,
     modulo,
+    range_of,
     times,
 )
 from tedsl.index.facts import Facts
@@ -105,10 +106,13 @@ def _remainder(
 
 
 def _ahead(y: Sum, blocks: Sum, divisor: Divisor, facts: Facts) -> Sum | None:
-    """y + c * k, of which y // c + k is the quotient and y % c the remainder, for a constant k."""
+    """y + c * k, of which y // c + k is the quotient and y % c the remainder, for a constant k; not
+    where that may be below 0, since dividends below 0 are hidden from a GPU's compiler."""
     if blocks.terms:
         return None
-    return y.plus(times(Sum({}, blocks.constant, y.dtype), divisor, facts))
+    inner = y.plus(times(Sum({}, blocks.constant, y.dtype), divisor, facts))
+    low = range_of(inner, facts).lo
+    return None if low is None or low < 0 else inner
 
 
 def _taken_apart(form: Sum, z: Sum, divisor: Divisor, mod: Binary, facts: Facts) -> Sum | None:

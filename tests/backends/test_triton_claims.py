@@ -114,11 +114,6 @@ def test_loops_that_run_backwards(shape: tuple[int, int, int]) -> None:
     assert "floor_" not in source, "every dividend has bounds here"
 
 
-@pytest.mark.xfail(
-    reason="a remainder that `rejoin` joins ahead of its quotient may have a dividend below 0, "
-    "which Triton is not shown: the loop stores one element at a time",
-    strict=True,
-)
 @pytest.mark.ptxas
 def test_loops_that_run_backwards_keep_their_width() -> None:
     s = default_schedule(normalised(16, 1024, 56), "cuda:sm_90")
