@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
+from tedsl.schedules.analysis.nests import pow2_at_least
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.knobs import knobs_of, pick
 from tedsl.schedules.loops import fused
@@ -96,7 +97,7 @@ def pick_warps(
 ) -> int:
     """`num_warps`, the knob `warps`: no fewer elements than threads, nor so few warps that a thread
     cannot hold its part."""
-    least = min(max(choices), -(-elements // (32 * EACH)))
+    least = min(max(choices), pow2_at_least(-(-elements // (32 * EACH))))
+    most = 1 << (max(1, elements // 32).bit_length() - 1)
     kept = [n for n in choices if n >= least]
-    name = f"{knobs_of(s, stage)}.warps"
-    return pick(s, name, kept, max(default, least), max(1, elements // 32))
+    return pick(s, f"{knobs_of(s, stage)}.warps", kept, max(default, least), most)

@@ -324,3 +324,26 @@ def test_loops_that_end_at_wider_sizes_have_numbers_of_their_own_type() -> None:
     source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
     assert re.search(r"tl.range\(1, tl.cast\(tl.minimum\(n \+ 2, 3\), tl.int32\)\)", source)
     te.build(s, "cuda:sm_90", cache=False)
+
+
+def test_warps_are_a_power_of_two() -> None:
+    """Rules cap warps by the elements of a tile, which three parts of a sum make no power of two."""
+    a, b = te.placeholder((1, 24), name="a"), te.placeholder((24, 65), name="b")
+    k = te.reduce_axis((0, 24), name="k")
+    t = te.compute((1, 65), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="t")
+    schedule_for([t], "cuda:sm_90", {"t.columns": 32, "t.rows": 4})
+
+
+def test_a_sum_that_a_loop_takes_up_twice() -> None:
+    """Triton's `TritonGPUOptimizeThreadLocality` asserts that a sum of loads is added to the
+    variable of the loop, where its result is added to that of another sum."""
+    x, k = te.placeholder((7, 1000), name="x"), te.reduce_axis((0, 1000), name="k")
+    y = te.compute((7,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    s = te.create_schedule(y)
+    outer, inner = s[y].split(k, factor=3)
+    parts, within = s[y].split(outer, nparts=8)
+    s[y].reorder(inner, s[y].op.axis[0], within)
+    s.cache_read(x, "global", [s[y]])
+    s["x.global"].compute_at(s[y], parts)
+    kernel = te.build(s, "cuda:sm_90", cache=False)
+    assert re.search(r"y_acc \+= tl.sum\(.*\) \+ 0.0", kernel.source)

@@ -62,6 +62,7 @@ class Report:
         self.seconds: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.kept: list[dict[str, Any]] = []
+        self.failed: list[dict[str, Any]] = []
         self.written = 0.0
 
     def add(self, kind: str, found: dict[str, Any]) -> None:
@@ -73,9 +74,10 @@ class Report:
             if time.monotonic() - self.written > 10:
                 self.write()
 
-    def fresh(self, name: str) -> bool:
+    def fresh(self, name: str, which: dict[str, Any]) -> bool:
         """Count a failure; whether to look at it closely."""
         with self.lock:
+            self.failed.append({**which, "name": name, "at": round(time.monotonic() - self.begin)})
             self.failures[name] += 1
             return self.failures[name] <= SAME
 
@@ -108,6 +110,7 @@ class Report:
             "pairs_per_second": round(total / max(taken, 1e-9), 2),
             "counts": {kind: dict(each) for kind, each in sorted(self.counts.items())},
             "failures": dict(self.failures.most_common()),
+            "failed": self.failed,
             "kept": self.kept,
             "seconds_by_step": {k: round(v, 1) for k, v in self.seconds.most_common()},
             "primitives": dict(sorted(self.steps.items())),
@@ -146,7 +149,10 @@ class Runner(threading.Thread):
     def failed(self, kind: str, seed: int, found: dict[str, Any]) -> None:
         """Make a failure smaller and write it down."""
         name = signature(kind, found)
-        if not self.report.fresh(name):
+        which: dict[str, Any] = {"kind": kind, "seed": seed}
+        if found["status"] == "hang":  # is it the pair, or was the device busy with others?
+            which["again"] = self.child.ask({"kind": kind, "seed": seed})["status"]
+        if not self.report.fresh(name, which):
             return
         shown = self.child.ask({"kind": kind, "seed": seed, "show": True})
         if "noted" not in shown:  # it cannot even be drawn
@@ -294,7 +300,7 @@ def joined(runs: list[dict[str, Any]], out: Path) -> int:
         raise SystemExit(
             f"runs of one commit, target and device, and of other seeds: {same}, {seeds}"
         )
-    total: dict[str, Any] = {**runs[-1], "seeds": seeds, "kept": []}
+    total: dict[str, Any] = {**runs[-1], "seeds": seeds, "kept": [], "failed": []}
     for name in ("failures", "seconds_by_step", "primitives"):
         total[name] = dict(sum((Counter(run[name]) for run in runs), Counter()))
     kinds = sorted({kind for run in runs for kind in run["counts"]})
@@ -304,6 +310,7 @@ def joined(runs: list[dict[str, Any]], out: Path) -> int:
     }
     for run in runs:
         total["kept"] += run["kept"]
+        total["failed"] += run.get("failed", [])
     for name in ("pairs", "seconds"):
         total[name] = sum(run[name] for run in runs)
     total["pairs_per_second"] = round(total["pairs"] / max(total["seconds"], 1e-9), 2)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -139,10 +139,12 @@ class Outcome:
                 yield f"{kind}[{n}]", each
 
 
-def given_of(problem: str) -> tuple[Written, list[Any], dict[str, Any]]:
+def given_of(
+    problem: str, problems: Mapping[str, tuple[str, str]] = PROBLEMS
+) -> tuple[Written, list[Any], dict[str, Any]]:
     """A fresh module, and what it is called with."""
     torch.manual_seed(len(problem))
-    text, body = PROBLEMS[problem]
+    text, body = problems[problem]
     scope, names = dict(NAMES), list[str]()
     for line in text.split("; "):
         exec(line, scope)

@@ -8,6 +8,7 @@ is no single operator, becomes a combine function of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from tedsl.backends.triton.math.functions import Text
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Expr, Reducer, Unary, UnaryOp
-from tedsl.ir.nodes import Accumulate, Buffer, Load, Scope
+from tedsl.ir.nodes import Accumulate, Buffer, For, Load, LoopKind, Scope, Stmt
+from tedsl.ir.visit import buffers_written, walk_stmts
 
 _NAN_FUNCTIONS = {BinaryOp.MAX: "max_nan", BinaryOp.MIN: "min_nan", BinaryOp.MUL: "product"}
 _INTEGER_FUNCTIONS = {
@@ -65,6 +67,17 @@ def zero_outside(expr: Expr, part: Expr, printer: Printer) -> bool:
             return zero_outside(a, part, printer) and zero_outside(b, part, printer)
         case _:
             return False
+
+
+def updated_again(body: Stmt) -> frozenset[Buffer]:
+    """The buffers that one iteration of a loop with this body updates more than once."""
+    found = Counter[Buffer]()
+    for stmt in walk_stmts(body):
+        if isinstance(stmt, Accumulate):
+            found.update(stmt.buffers)
+        elif isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            found.update(buffers_written(stmt.body))
+    return frozenset(buffer for buffer, count in found.items() if count > 1)
 
 
 def accumulate(writer: Writer, stmt: Accumulate) -> None:
@@ -346,8 +359,12 @@ def _into_locals(update: Update, results: list[Value]) -> None:
         ]
         in_place = old[0].dtype not in HALF and not old[0].dtype.is_bool
         if reducer.operator is BinaryOp.ADD and in_place:
-            term = _ordered(update, results[0])
-            writer.line(f"{locals_[0].name} += {printer.expand(term, update.kept).text}")
+            term = printer.expand(_ordered(update, results[0]), update.kept).text
+            again = update.reduced and stmt.buffers[0] in writer.updated_again
+            # Triton's pass TritonGPUOptimizeThreadLocality fails on a sum of what is loaded that
+            # is added to anything but the variable of the loop; a sum plus 0.0 is no such sum.
+            zero = " + 0.0" if again and old[0].dtype.is_float else ""
+            writer.line(f"{locals_[0].name} += {term}{zero}")
             writer.assigned(stmt.buffers)
             return
         new = _combined(update, old, results)

@@ -10,7 +10,7 @@ from tedsl.backends.triton.compile import compile_time
 from tedsl.backends.triton.emit import address, dots, intrinsics, reduction
 from tedsl.backends.triton.emit.descriptors import Descriptors
 from tedsl.backends.triton.emit.masks import conjuncts, guard_loads
-from tedsl.backends.triton.emit.reduction import whole
+from tedsl.backends.triton.emit.reduction import updated_again, whole
 from tedsl.backends.triton.emit.values import Printer
 from tedsl.backends.triton.emit.writer import INDENT, Local, Writer, block_shape
 from tedsl.backends.triton.math.functions import UNARY
@@ -219,7 +219,11 @@ class Statements:
         defined = self._defined()
         written = self._open(loop.body, in_loop=True)
         writer.symbol_depth[loop.axis] = writer.depth
+        around = writer.updated_again
+        if not static:
+            writer.updated_again = updated_again(loop.body)
         self.emit(loop.body)
+        writer.updated_again = around
         call = "tl.static_range" if static else "tl.range"
         bounds = f"{start.text.text}, {end.text.text}"
         header = f"for {name} in {call}({bounds}{options}):"

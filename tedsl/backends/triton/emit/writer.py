@@ -138,6 +138,8 @@ class Writer:
         self.has_tensor_memory = False
         # Where it has not, 8-bit floats are bytes.
         self.has_float8 = True
+        # A pass over sums of loads along the last axis wants one update of a variable in a loop.
+        self.updated_again: frozenset[Buffer] = frozenset()
         self.accuracy = Accuracy()
         self.threads = 32
         self._written: set[Buffer] = set()
