@@ -327,7 +327,7 @@ def test_loops_that_end_at_wider_sizes_have_numbers_of_their_own_type() -> None:
 
 
 def test_warps_are_a_power_of_two() -> None:
-    """Rules cap warps by the elements of a tile, which three parts of a sum make no power of two."""
+    """Warps are capped by the elements of a tile: three parts of a sum are no power of two."""
     a, b = te.placeholder((1, 24), name="a"), te.placeholder((24, 65), name="b")
     k = te.reduce_axis((0, 24), name="k")
     t = te.compute((1, 65), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="t")

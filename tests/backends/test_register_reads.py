@@ -15,6 +15,7 @@ from sm_90_code import assembled, assembly
 import tedsl as te
 from tedsl.backends.triton.compile import assembler
 from tedsl.backends.triton.compile.assembler import waiting
+from tedsl.backends.triton.compile.ptx_loops import loops
 from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
 from tedsl.backends.triton.emit.module import emit
 from tedsl.schedules import schedule_for
@@ -52,6 +53,46 @@ def test_loops_wait_for_products_that_read_registers(tmp_path: Path) -> None:
     assert not overwritten(assembled(right, tmp_path))
     assert waiting(right) == right
     assert right.replace("\twgmma.wait_group.sync.aligned 0;\n\t@%p18 bra", "\t@%p18 bra") == ptx
+
+
+LAID_BACK = """.version 8.7
+.visible .entry k(
+	.param .u64 k_param_0
+)
+{
+	mov.b32 	%r1, 0;
+	bra.uni 	$L__BB0_2;
+$L__BB0_1:
+	st.global.b32 [%rd1], %r9;
+	setp.ne.b32 	%p1, %r1, 4;
+WAIT	@%p1 bra 	$L__BB0_2;
+	bra.uni 	$L__BB0_5;
+$L__BB0_2:
+	add.s32 	%r1, %r1, 1;
+$L__BB0_3:
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r9}, {%r5,%r6}, %rd9, 1, 1, 1;
+	wgmma.commit_group.sync.aligned;
+	wgmma.wait_group.sync.aligned 0;
+	setp.ne.b32 	%p2, %r2, 8;
+	@%p2 bra 	$L__BB0_3;
+	setp.lt.f32 	%p3, %f1, 0f00000000;
+	@%p3 bra 	$L__BB0_1;
+	mov.b32 	%r9, 0;
+	bra.uni 	$L__BB0_1;
+$L__BB0_5:
+	ret;
+}
+"""
+"""Threads of a warp part at p3, and branch to a place that stands before and is no loop."""
+
+
+def test_only_loops_wait() -> None:
+    """Text order is no loop: a wait where the threads of a warp have parted hangs the kernel."""
+    plain = LAID_BACK.replace("WAIT", "")
+    outer, inner = loops(plain)
+    assert outer.back == LAID_BACK.index("WAIT") and len(outer.spans) > len(inner.spans) == 1
+    wait = "\twgmma.wait_group.sync.aligned 0;\n"
+    assert waiting(plain) == LAID_BACK.replace("WAIT", wait)
 
 
 @pytest.mark.ptxas

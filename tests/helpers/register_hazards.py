@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tedsl.backends.triton.compile.assembler import branches
+from tedsl.backends.triton.compile.ptx_loops import loops
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?U?P\w+)\s+)?([\w.]+)\s*(.*?)\s*;")
 _PLACE = re.compile(r"^(\.L_x_\d+):")
@@ -86,9 +86,10 @@ def _written(name: str, args: list[str]) -> set[int]:
 def filled_while_read(ptx: str) -> list[str]:
     """The copies by TMA, in loops, before which no barrier stands after threads read tiles."""
     bad: list[str] = []
-    for first, last in branches(ptx):
+    for loop in loops(ptx):
         reading = False
-        for line in 2 * ptx[first:last].splitlines():
+        text = "\n".join(ptx[begin:end] for begin, end in loop.spans)
+        for line in 2 * text.splitlines():
             if "ldmatrix" in line or "ld.shared" in line:
                 reading = True
             elif "bar.sync" in line:

@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "helpers")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helpers"))
 
 from problems import PROBLEMS
 from published import MODELS

@@ -142,7 +142,8 @@ CONVOLUTIONS: Problems = {
     ),
     "conv transposed 2d": ("x = c(16, 64, 128, 128); m = nn.ConvTranspose2d(64, 32, 3)", "m(x)"),
     "conv transposed 2d strided": (
-        "x = c(16, 32, 64, 128); m = nn.ConvTranspose2d(32, 64, (3, 5), stride=(2, 3), padding=(1, 2))",
+        "x = c(16, 32, 64, 128);"
+        " m = nn.ConvTranspose2d(32, 64, (3, 5), stride=(2, 3), padding=(1, 2))",
         "m(x)",
     ),
     "conv transposed 3d": (
@@ -219,7 +220,8 @@ SEQUENCES: Problems = {
         "F.gelu(F.avg_pool3d(n(m(x) + w), 2))",
     ),
     "transposed batch norm tanh pool": (
-        "x = c(64, 32, 32, 32); m = nn.ConvTranspose2d(32, 64, 4, padding=1); n = nn.BatchNorm2d(64);"
+        "x = c(64, 32, 32, 32); m = nn.ConvTranspose2d(32, 64, 4, padding=1);"
+        " n = nn.BatchNorm2d(64);"
         " g = nn.GroupNorm(4, 64)",
         "g(F.max_pool2d(torch.tanh(n(m(x))), 2))",
     ),

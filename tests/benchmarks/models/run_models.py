@@ -28,13 +28,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "drawn"), str(HERE.parents[1] / "helpers")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helpers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "drawn"))
 
 from problems import PROBLEMS
 from run_drawn import Child, commit, machine
 
 Answer = dict[str, Any]
+HERE = Path(__file__).resolve().parent
 OURS = ("tedsl", "products")
 PEERS = ("eager", "compile")
 

@@ -33,6 +33,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tedsl.backends.triton.compile.ptx_loops import loops
 from tedsl.backends.triton.compile.source_files import text_file
 
 _PROMISE = re.compile(r"(= \w+ )(?:nuw |nsw |nneg )+(?=<\d+ x i\d+> )")
@@ -53,8 +54,6 @@ _HALVES = """{{
 	add.s16 %tedsl5, %tedsl1, %tedsl3;
 	mov.b32 {sum}, {{%tedsl4, %tedsl5}};
 	}}"""
-_LABEL = re.compile(r"^(\$L__BB\w+):", re.MULTILINE)
-_BRANCH = re.compile(r"^[ \t]*(?:@!?%\w+\s+)?bra(?:\.uni)?\s+(\$L__BB\w+);", re.MULTILINE)
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{(%\w+)")
 _COPIED = re.compile(r"mov\.b32 (%\w+), %\w+;")
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
@@ -111,11 +110,8 @@ def unpacked(ptx: str) -> str:
 
 
 def waiting(ptx: str) -> str:
-    """PTX whose loops end when no product reads registers any more.
-
-    Every way round a loop goes back over the text of the loop: each branch back over a product
-    waits.
-    """
+    """PTX whose loops end when no product reads registers any more: each way back of a loop with
+    products waits.  All threads of a warp go there together, as they have to for a wait."""
     products = list(_FROM_REGISTERS.finditer(ptx))
     version = _VERSION.search(ptx)
     if not products or version is None:
@@ -124,22 +120,16 @@ def waiting(ptx: str) -> str:
         {product[1] for product in products} <= set(_COPIED.findall(ptx))
     ):
         return ptx
+    places = [product.start() for product in products]
     parts: list[str] = []
     at = 0
-    for first, last in branches(ptx):
-        block = max((label.start() for label in _LABEL.finditer(ptx, 0, last)), default=0)
-        done = ptx.rfind(_ALL_DONE, block, last) > ptx.rfind("wgmma.mma_async", block, last)
-        if not done and any(first < product.start() < last for product in products):
-            parts += ptx[at:last], f"\t{_ALL_DONE}\n"
-            at = last
+    for loop in loops(ptx):
+        inside = any(begin <= place < end for begin, end in loop.spans for place in places)
+        done = ptx.rfind(_ALL_DONE, *loop.last) > ptx.rfind("wgmma.mma_async", *loop.last)
+        if inside and not done:
+            parts += ptx[at : loop.back], f"\t{_ALL_DONE}\n"
+            at = loop.back
     return "".join((*parts, ptx[at:]))
-
-
-def branches(ptx: str) -> list[tuple[int, int]]:
-    """Where the text of each loop begins and where a branch goes back to it."""
-    labels = {label[1]: label.start() for label in _LABEL.finditer(ptx)}
-    found = [(labels[branch[1]], branch.start()) for branch in _BRANCH.finditer(ptx)]
-    return [(first, last) for first, last in found if first < last]
 
 
 def _right(ptx: str) -> str:
