@@ -15,8 +15,8 @@ from sm_90_code import assembled, assembly
 import tedsl as te
 from tedsl.backends.triton.compile import assembler
 from tedsl.backends.triton.compile.assembler import waiting
-from tedsl.backends.triton.compile.ptx_loops import loops
 from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.compile.ptx_loops import loops
 from tedsl.backends.triton.emit.module import emit
 from tedsl.schedules import schedule_for
 from tedsl.tensor.tensor import Tensor
