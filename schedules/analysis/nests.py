@@ -126,9 +126,9 @@ class Contraction:
     `batch` axes are in both operands, `rows` (M) only in the first, `columns` (N) only in the
     second, `folded` are K.  `groups` are rows or columns of which so many in a row are multiplied
     by one part of the other operand (the groups of a convolution): that is indexed by their number
-    divided by it.  `unit` is the dtype in which tensor cores take both operands; None
-    where products are rounded before they are added, or are of types that tensor cores do not take:
-    a program then computes each product of a K step in registers, without `tl.dot`.
+    divided by it.  `unit` is the dtype in which tensor cores take both operands, float32 rounded
+    where the sum says `tf32`; None where products are rounded before they are added, or are of
+    other types: a program then computes products of a K step in registers, without `tl.dot`.
     """
 
     batch: tuple[Axis, ...]
@@ -138,6 +138,7 @@ class Contraction:
     operands: tuple[Expr, Expr]
     unit: DType | None
     groups: Mapping[Axis, int]
+    tf32: bool = False
 
 
 def products(op: ComputeOp, grouped: bool = False) -> Contraction | None:
@@ -169,7 +170,7 @@ def products(op: ComputeOp, grouped: bool = False) -> Contraction | None:
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     taken = factors(a, b, body.dtype) if term is source else None
     unit = None if taken is None else taken[0].dtype
-    return Contraction(batch, rows, columns, body.axes, (a, b), unit, groups)
+    return Contraction(batch, rows, columns, body.axes, (a, b), unit, groups, body.tf32)
 
 
 def _divided(expr: Expr) -> dict[Axis, int]:
@@ -199,8 +200,7 @@ def contraction(op: ComputeOp, masked: bool = False, grouped: bool = False) -> C
     Points that a condition leaves out are 0 in both operands (as past the end of K split into
     parts), or in one where the sum says that all are finite; with `masked` they may be left out one
     by one, as loops over tiles (the CPU) can do it.  With `masked` or `grouped` rows or columns may
-    be in groups.  A product of which one operand is used once (a
-    matrix-vector product, GEMV) is an ordinary reduction.
+    be in groups.  A product that uses one operand once (GEMV) is an ordinary reduction.
     """
     shape, body = products(op, masked or grouped), op.bodies[0]
     if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:

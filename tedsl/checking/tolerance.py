@@ -61,6 +61,8 @@ _EPS = {
     DType.bfloat16: 2.0**-7,
     DType.float32: 2.0**-23,
 }
+TF32 = 2.0**-10
+"""Spacing of the numbers to which the factors of a sum may be rounded that says so."""
 COARSEST = 2.0**-7
 """Of 8-bit floats, nothing is computed in them: a result that is stored in one may be the next, and
 what is computed of stored ones is held to what it would be held to in bfloat16."""
@@ -97,7 +99,7 @@ class Tolerance:
         }
         length = longest_reduction(size.workload, extents)
         sums = _coarsest(_sum_dtypes(size))
-        stages = _coarsest(_rounded_dtypes(size))
+        stages = max(_coarsest(_rounded_dtypes(size)), TF32 if _rounds_factors(size) else 0.0)
         spacings = 1 if output.dtype.is_float8 else 4
         relative = spacings * epsilon(output.dtype) + 8 * stages + 32 * sums
         flips = FLIPS if has_steps(size) else 0.0
@@ -130,6 +132,12 @@ def _rounded_dtypes(size: Extents) -> list[DType]:
         for body in op.bodies:
             found += [n.dtype for n in walk(body) if isinstance(n, Cast) and n is not body]
     return [dtype for dtype in found if dtype.is_float]
+
+
+def _rounds_factors(size: Extents) -> bool:
+    """True when a sum lets matrix units round its factors."""
+    bodies = [body for op in size.workload.computes for body in op.bodies]
+    return any(isinstance(node, Reduce) and node.tf32 for node in walk(*bodies))
 
 
 def noise_between(found: Array, moved: Array) -> float:

@@ -558,7 +558,8 @@ class Reduce(Expr):
     `sources` read move on while they are folded themselves (`scheduling.algebra.rescaling`); it
     changes nothing while they stand.  `finish` is applied at the end, over `Folded` values and
     data axes.  `finite` says that no factor of the sources is infinite or NaN at the points that
-    `where` leaves out, so that a product there may be computed as 0 times something.
+    `where` leaves out, so that a product there may be computed as 0 times something.  With `tf32`
+    float32 factors of products may be rounded to 10 bits, as matrix units take them.
     Over no axes it folds one point; where such a one goes along with a loop, that point as it is in
     each iteration, in order.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
@@ -573,6 +574,7 @@ class Reduce(Expr):
     repair: tuple[Expr, ...] | None = None
     finish: Expr | None = None
     finite: bool = False
+    tf32: bool = False
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
@@ -592,7 +594,7 @@ class Reduce(Expr):
         repair = None if self.repair is None else tuple(itertools.islice(rest, n))
         finish = None if self.finish is None else next(rest)
         sources = tuple(children[:n])
-        others = (self.index, repair, finish, self.finite)
+        others = (self.index, repair, finish, self.finite, self.tf32)
         return Reduce(self.reducer, sources, self.axes, where, init, *others)
 
 

@@ -139,6 +139,8 @@ class Printer:
             words.append(f"where={self.text(expr.where)}")
         if expr.finite:
             words.append("finite=True")
+        if expr.tf32:
+            words.append("tf32=True")
         if expr.init is not None:
             start = self.listed(expr.init)
             words.append(f"init=({start})" if len(expr.init) > 1 else f"init={start}")

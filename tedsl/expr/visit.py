@@ -110,7 +110,7 @@ def structural_equal(a: Expr, b: Expr, mapping: Mapping[Expr, Expr] | None = Non
         if isinstance(x, Const) and isinstance(y, Const):
             return repr(x.value) == repr(y.value)
         if isinstance(x, Reduce) and isinstance(y, Reduce):
-            if len(x.axes) != len(y.axes) or x.finite is not y.finite:
+            if len(x.axes) != len(y.axes) or (x.finite, x.tf32) != (y.finite, y.tf32):
                 return False
             known.update(zip(x.axes, y.axes, strict=True))
         elif not _same_payload(x, y):

@@ -463,7 +463,7 @@ def _reduce(expr: Reduce, facts: Facts) -> Expr:
     new = (*sources, where, *(init or ()), *(repair or ()), finish)
     if all(x is y for x, y in zip(old, new, strict=True)):
         return expr
-    others = (expr.index, repair, finish, expr.finite)
+    others = (expr.index, repair, finish, expr.finite, expr.tf32)
     return Reduce(expr.reducer, sources, expr.axes, where, init, *others)
 
 

@@ -100,6 +100,7 @@ def sum(
     init: Operand | None = None,
     dtype: DTypeLike | None = None,
     finite: bool = False,
+    tf32: bool = False,
 ) -> Reduce:
     """The sum of `expr` over `axis`.
 
@@ -123,6 +124,9 @@ def sum(
         finite: the factors of `expr` are neither infinite nor NaN at the points that `where` leaves
             out.  Then a sum of products may be a matrix product with zeros at these points; where
             it is not true, the result is NaN there.
+        tf32: float32 factors of products may be rounded to TF32 (10 bits of mantissa) where matrix
+            units multiply that several times as fast as float32: `sm_80` and later.  Others compute
+            as without it.  PyTorch does so for convolutions, by default.
 
     Returns:
         The reduction; 0 (or `init`) when there is nothing to add.
@@ -137,7 +141,7 @@ def sum(
             hint="finite= is about the points that where= leaves out; leave it away",
         )
     total = _reduce(BinaryOp.ADD, _terms(expr, dtype), axis, where, init)
-    return replace(total, finite=finite and total.where is not None)
+    return replace(total, finite=finite and total.where is not None, tf32=tf32)
 
 
 def prod(

@@ -155,7 +155,8 @@ class GraphDecoder:
             None if where is None else self.node(where),
             None if init is None else tuple(self.node(n) for n in init),
             index,
-            finite=bool(last),
+            finite=bool(last and last[0]),
+            tf32=len(last) > 1,
         )
 
 

@@ -364,7 +364,8 @@ class _Nodes:
         if expr.init is not None:
             init = [self.add(e) for e in expr.init]
         where = None if expr.where is None else self.add(expr.where)
-        last: list[Json] = [expr.finite] if expr.finite else []
+        last: list[Json] = [expr.finite, expr.tf32] if expr.finite or expr.tf32 else []
+        last = last[: 1 + expr.tf32]
         return [
             "reduce",
             self.encoder.reducer(expr.reducer),

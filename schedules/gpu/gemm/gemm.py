@@ -321,7 +321,7 @@ def _tile_sizes(
     groups = [_group(shape, side) for side in (shape.rows, shape.columns)]
     short = thin(m, n, *groups)  # the other side makes up for it
     bm, bn = 128, 128 if half or stored > 2 else 256
-    bk = STEP if product is None else product.step
+    bk = min(STEP, LINE // widest(shape)) if product is None else product.step
     if not _narrow(shape) or single:
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or single)
         if is_split(shape) and not single:
@@ -386,7 +386,7 @@ def _product(
     held: int,
 ) -> Product | None:
     """The GEMM for the cost model; None for what that does not know: symbolic extents, sides too
-    short for tensor cores, operands of 32 bits, groups."""
+    short for tensor cores, operands that are split, groups."""
     batch, m, n, k = extents
     if m is None or n is None or k is None or one_by_one(shape, m, n, k) or not _narrow(shape):
         return None
@@ -425,10 +425,12 @@ def _little_idle(extent: int, size: int) -> int:
 
 
 def _narrow(shape: Contraction) -> bool:
-    """True when both operands are read in 16 bits or less, and multiplied as they are read."""
-    if shape.unit is None or shape.unit.nbytes > 2:
+    """True when both operands are read in no more bits than tensor cores take, and multiplied as
+    they are read."""
+    unit = shape.unit
+    if unit is None or (unit.nbytes > 2 and not shape.tf32):
         return False
-    return all(all(r.dtype.nbytes <= 2 for r in reads(operand)) for operand in shape.operands)
+    return all(r.dtype.nbytes <= unit.nbytes for each in shape.operands for r in reads(each))
 
 
 def by_steps(shape: Contraction) -> bool:

@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
@@ -37,6 +38,7 @@ from tedsl.schedules.analysis.nests import (
     size_of,
     volume,
 )
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.k_steps import lanes_of
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
@@ -80,7 +82,7 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
             if len(read.indices) < 2:
                 continue
             tensor = _stored(s, view.names, read.tensor)
-            order = _order(view[each], read)
+            order = _order(view[each], read, gpu_of(s))
             usual = order == tuple(range(tensor.ndim))
             fine = not padded or plain(read) is None
             if usual and (fine or rows_aligned(s, TensorRead(tensor, read.indices))):
@@ -94,13 +96,15 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
         _lay_out(s, name, tensor, through, orders[tensor].pop(), _operations(s, names))
 
 
-def _order(op: ComputeOp, read: TensorRead) -> Order:
+def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> Order:
     """The dimensions of an operand in the order in which memory should have them."""
     shape, last = contraction(op, grouped=True), read.tensor.ndim - 1
     usual, along = tuple(range(last + 1)), read.indices[-1]
     if shape is None or shape.unit is None:
         return usual
-    if isinstance(along, Axis) and among(along, (*shape.rows, *shape.columns)):
+    # wgmma takes 16-bit tiles in either order, wider ones with the folded axis innermost.
+    either = not gpu.has_wgmma or shape.unit is not DType.float32
+    if isinstance(along, Axis) and either and among(along, (*shape.rows, *shape.columns)):
         return usual
     if isinstance(along, Axis) and among(along, shape.batch) and extent_of(along) != 1:
         return (last, *usual[:-1]) if plain(read) is not None else usual

@@ -22,8 +22,8 @@ from tedsl.scheduling.handles.schedule import Schedule
 
 
 def is_split(shape: Contraction) -> bool:
-    """True for a contraction of float32, whose operands are split."""
-    return shape.unit is DType.float32
+    """True for a contraction of float32, whose operands are split: they may not be rounded."""
+    return shape.unit is DType.float32 and not shape.tf32
 
 
 def split_floats(s: Schedule) -> None:
@@ -31,7 +31,7 @@ def split_floats(s: Schedule) -> None:
     view = definitions(s)
     for name, op in view.items():
         shape = contraction(op, grouped=True)
-        if shape is None or not is_split(shape) or name in s.settled:
+        if shape is None or shape.unit is not DType.float32 or name in s.settled:
             continue
         stage = s[name]
         marks = {axis: stage.plan.mark(axis) for axis in stage.leaf_iter_vars}
@@ -39,5 +39,6 @@ def split_floats(s: Schedule) -> None:
         lanes = [axis for axis in folded if marks[axis].kind is LoopKind.VECTORIZED]
         if len(lanes) == 1:
             choices = (Precision.TF32X3.value, Precision.IEEE.value)
+            choices = (Precision.TF32.value, *choices) if shape.tf32 else choices
             chosen = s.knob(f"{name}.precision", choices, choices[0])
             stage.dot(lanes[0], precision=chosen)

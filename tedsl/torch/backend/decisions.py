@@ -1,6 +1,6 @@
 """Which nodes tensor expressions compute, decided in one place, with the reason where not.
 
-Imports the importer.
+Imports the importer and `library`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 
 from tedsl.errors import ExprError
 from tedsl.tensor.compute import compute, placeholder
+from tedsl.torch.backend.library import is_faster
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.elements.layouts import layout_of
 from tedsl.torch.elements.sizes import Sizes
 from tedsl.torch.elements.value import Value, whole
 from tedsl.torch.importer.left import left_reason
 from tedsl.torch.importer.registry import Family, entry_of
-from tedsl.torch.importer.walk import Walk
+from tedsl.torch.importer.walk import Walk, results_read
 from tedsl.torch.lib import pytree, torch
 from tedsl.torch.refusals import FAULTS, NotTaken, first_line
 
@@ -39,7 +40,7 @@ def decide(node: Any, products: bool = False) -> Decision:
 
     Args:
         node: of a functionalised graph, with fake values.
-        products: take products and convolutions too, which a library does faster on the CPU.
+        products: take products and convolutions too where a library is faster.
     """
     if node.op != "call_function":
         return Decision(False)
@@ -49,7 +50,9 @@ def decide(node: Any, products: bool = False) -> Decision:
     if entry is None:
         return Decision(False, left_reason(node.target))
     if entry.family in LIBRARY and not products:
-        return Decision(False, "a library is faster")
+        on_gpu = node.meta["val"].device.type == "cuda"
+        if not on_gpu or is_faster(node, entry.family):
+            return Decision(False, "a library is faster")
     fault = _device_fault(node)
     if fault:
         return Decision(False, fault)
@@ -100,7 +103,8 @@ def _tried(node: Any) -> None:
         elif isinstance(fake, (tuple, list)):
             raise NotTaken("an argument is several tensors")
     result = walk.convert(node)
-    for value in result if isinstance(result, tuple) else (result,):
+    several = isinstance(result, tuple)
+    for value in [result[n] for n in results_read(node)] if several else [result]:
         _defined(value, str(node.name))
     for fake in pytree.tree_leaves(node.meta["val"]):
         layout_of(fake, walk.sizes)

@@ -39,7 +39,8 @@ class Options:
     """The options of one model.
 
     Attributes:
-        products: take products and convolutions too, which a library does faster on the CPU.
+        products: take products and convolutions too where a library is faster: all on the CPU,
+            on a GPU those that arithmetic bounds.
         report: a `Report` that is written.
         explain: True writes what became of each graph to standard error; or a function that is
             called with that text.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.torch import precision
 from tedsl.torch.backend.report import RegionReport
 from tedsl.torch.compiled import Compiled, Failed
 from tedsl.torch.importer.graph import Imported, import_nodes
@@ -210,7 +211,7 @@ def structure(part: Part) -> str:
             f"n{n} {node.target} {_text(node.args, names)} {_text(node.kwargs, names)} "
             f"{_form(node.meta.get('val'))}"
         )
-    lines.append(" ".join(names[node] for node in part.results))
+    lines += [" ".join(names[node] for node in part.results), precision.settings()]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tedsl.runtime.cache.disk import disk_cache
-from tedsl.torch import kept
+from tedsl.torch import kept, precision
 from tedsl.torch.backend.options import Options
 from tedsl.torch.backend.region import Origin, Part, Region
 from tedsl.torch.backend.report import GraphReport, RegionReport
@@ -57,7 +57,7 @@ def keeping(options: Options) -> Generator[Callable[[Compile], Compile]]:
     if disk is None:
         yield lambda compiler: compiler
         return
-    asked = options.products, options.search, options.seconds, options.records
+    asked = options.products, options.search, options.seconds, options.records, precision.settings()
     tag = f"{_settings.cache_key_tag} tedsl {kept.tools()} {disk.root} {asked}"
     token = _LOADING.set(_Loading(options, len(options.report.graphs)))
     try:

@@ -15,6 +15,7 @@ from tedsl.expr.nodes import Axis, Expr
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
 from tedsl.tensor.tensor import Tensor
+from tedsl.torch import precision
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.elements.sizes import Sizes
 from tedsl.torch.elements.value import (
@@ -27,6 +28,7 @@ from tedsl.torch.elements.value import (
     as_index,
     whole,
 )
+from tedsl.torch.lib import torch
 from tedsl.torch.refusals import NotTaken
 
 
@@ -81,6 +83,12 @@ class Context:
         """The type of the result, or of one of several."""
         fake = self.result if output is None else self.result[output]
         return dtype_of(fake.dtype)
+
+    def tf32(self, convolution: bool = False) -> bool:
+        """True where PyTorch's settings let the factors of this product be rounded to TF32."""
+        tensors = [each for each in self.fakes if isinstance(each, torch.Tensor)]
+        short = all(each.is_cuda and each.dtype is torch.float32 for each in tensors)
+        return short and precision.rounds(convolution)
 
     def stage(self, shape: Shape, element: ElementOf, name: str = "") -> Value:
         """A tensor of its own, defined element by element."""

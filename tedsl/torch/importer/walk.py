@@ -23,6 +23,12 @@ DEEPEST = 24
 """Operations of pointwise nodes that are one definition."""
 
 
+def results_read(node: Any) -> list[int]:
+    """Which of several results somebody reads."""
+    parts = [user for user in node.users if user.target is operator.getitem and user.users]
+    return [int(part.args[1]) for part in parts]
+
+
 class Walk:
     """Values of the nodes of one graph.
 
@@ -71,8 +77,7 @@ class Walk:
         given = arguments(node)
         fakes = [_faked(value) for value in given]
         val, target = node.meta["val"], node.target
-        parts = [user for user in node.users if user.target is operator.getitem and user.users]
-        read = [int(part.args[1]) for part in parts]
+        read = results_read(node)
         context = Context(self.sizes, node.name, fakes, val, self.checks, target, read)
         try:
             result = entry.convert(context, *map(self._mapped, given))

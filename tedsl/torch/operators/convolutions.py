@@ -82,6 +82,10 @@ class Window:
     def _term(self, x: Expr, weight: Expr) -> Expr:
         return build.cast(x, self.dtype) * build.cast(weight, self.dtype)
 
+    def _sum(self, term: Expr, axes: Sequence[Axis]) -> Expr:
+        tf32 = self.context.tf32(convolution=True)
+        return reduce.sum(term, axes, dtype=self.dtype, tf32=tf32)
+
     def _name(self) -> str:
         return "sum" if self.dtype is not self.x.dtype else ""
 
@@ -124,7 +128,7 @@ class Window:
             at = [place * step + r * apart for place, r, step, apart in steps]
             x = source[(i[0], self._channel(i[1], each, c, within), *at)]
             term = self._term(x, self.weight[(i[1], c, *kernel)])
-            return reduce.sum(term, [c, *kernel], dtype=self.dtype)
+            return self._sum(term, [c, *kernel])
 
         return self.context.stage(self.context.shape(), element, self._name())
 
@@ -160,7 +164,7 @@ class Window:
             channel = self._channel(outer, each, c, within)
             inner = outer if self.groups == 1 else floor_parts(outer, each)[1]
             term = self._term(source[(i[0], channel, *at)], weight[(*own, channel, inner, *kernel)])
-            return reduce.sum(term, [c, *kernel], dtype=self.dtype)
+            return self._sum(term, [c, *kernel])
 
         shape = (result[0], *kinds, result[1], *(phase.places for phase in phases))
         found = self.context.stage(shape, element, "phases")

@@ -35,7 +35,7 @@ def _product(context: Context, a: Value, b: Value, batch: int) -> Value:
         first: Sequence[Index] = (*i[:rows], k)
         second: Sequence[Index] = (*i[:batch], k, *i[rows:])
         x, y = (build.cast(each, work) for each in (left[first], right[second]))
-        return reduce.sum(x * y, k, dtype=work)
+        return reduce.sum(x * y, k, dtype=work, tf32=context.tf32())
 
     return context.stage(shape, element, "product" if work is not a.dtype else "")
 

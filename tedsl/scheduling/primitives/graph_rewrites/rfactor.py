@@ -124,7 +124,8 @@ def _partial_op(
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
     if factored.rest:
-        partial = Reduce(reduce.reducer, sources, factored.rest, where, finite=reduce.finite)
+        partial = Reduce(reduce.reducer, sources, factored.rest, where)
+        partial = replace(partial, finite=reduce.finite, tf32=reduce.tf32)
         bodies = tuple(replace(partial, index=n) for n in range(len(sources)))
     elif where is None:
         bodies = sources

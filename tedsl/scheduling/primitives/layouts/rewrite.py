@@ -124,6 +124,7 @@ def _moved_reduction(
         init,
         finish=None if finish is None else _inside(substitute(finish, values), conditions),
         finite=reduce.finite,
+        tf32=reduce.tf32,
     )
 
 
@@ -206,7 +207,7 @@ def _rounded(plan: Plan, call: Call, op: ComputeOp, dtype: DType, wide: bool) ->
     end = computed_in if wide else _finish
     finish = None if first.finish is None else end(first.finish, dtype)
     whole = Reduce(reducer, sources, first.axes, first.where, init)
-    return (replace(whole, finish=finish, finite=first.finite),)
+    return (replace(whole, finish=finish, finite=first.finite, tf32=first.tf32),)
 
 
 def _finish(finish: Expr, dtype: DType) -> Expr:

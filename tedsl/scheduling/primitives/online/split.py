@@ -148,7 +148,8 @@ class _Parts:
         sources = tuple(substitute(each, values) for each in sources)
         where = where_inside(reduce, conditions, values)
         reducer = reduce.reducer if len(sources) == len(reduce.sources) else sums(sources)
-        whole = Reduce(reducer, sources, rest, where, finite=reduce.finite)
+        whole = Reduce(reducer, sources, rest, where)
+        whole = replace(whole, finite=reduce.finite, tf32=reduce.tf32)
         whole = started(whole) if reader is None else whole
         bodies = tuple(replace(whole, index=n) for n in range(len(sources)))
         shape = (extent.extent, *op.shape)
