@@ -8,15 +8,17 @@ from typing import Any
 from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.limits import min_value
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis, BinaryOp, Expr
 from tedsl.nn.indexing import argmax as nn_argmax
 from tedsl.nn.indexing import argmin as nn_argmin
+from tedsl.nn.indexing import first
 from tedsl.tensor import math as te
 from tedsl.tensor import reduce
 from tedsl.torch.elements.dtypes import Promotion, constant, is_number, promoted
 from tedsl.torch.elements.value import (
     Index,
     Indices,
+    Shape,
     Size,
     Value,
     cast_to,
@@ -47,22 +49,28 @@ class Over:
         self.keep = keep
         self.count: Size = product([x.shape[d] for d in self.dims])
 
+    @property
+    def shape(self) -> Shape:
+        """Without the dimensions."""
+        return tuple(self.x.shape[d] for d in self.kept)
+
+    def axes(self, context: Context) -> list[Axis]:
+        """One for each dimension."""
+        return [context.axis(self.x.shape[d], f"k{d}") for d in self.dims]
+
+    def place(self, i: Indices, axes: Sequence[Axis]) -> list[Index]:
+        """Where in `x` an element is, by the index without the dimensions and their axes."""
+        at: list[Index] = [0] * self.x.rank
+        for d, each in zip((*self.kept, *self.dims), (*i, *axes), strict=True):
+            at[d] = each
+        return at
+
     def fold(self, context: Context, source: Value, folded: Folded, name: str = "") -> Value:
         """`folded` of the elements of `source` and the axes; without the dimensions."""
-        shape = tuple(source.shape[d] for d in self.kept)
         if not self.dims:
             return source
-        axes = [context.axis(source.shape[d], f"k{d}") for d in self.dims]
-
-        def element(i: Indices) -> Expr:
-            at: list[Index] = [0] * source.rank
-            for d, each in zip(self.kept, i, strict=True):
-                at[d] = each
-            for d, axis in zip(self.dims, axes, strict=True):
-                at[d] = axis
-            return folded(source[at], axes)
-
-        return context.stage(shape, element, name)
+        axes = self.axes(context)
+        return context.stage(self.shape, lambda i: folded(source[self.place(i, axes)], axes), name)
 
     def back(self, value: Value) -> Value:
         """A result at every index of what was reduced."""
@@ -224,10 +232,26 @@ def argmin(context: Context, x: Value, dim: int | None, keep: bool) -> Value:
 
 
 def _with_place(context: Context, x: Value, dim: int, keep: bool, largest: bool) -> Converted:
+    """The extreme along a dimension and its place: one search, where both are read."""
     source = context.held(x)
     over = Over(source, dim, keep)
-    found = over.shaped(over.fold(context, source, _extreme(largest), "value"))
-    return found, _place(context, source, dim, keep, largest)
+    single = not over.dims or is_one(over.count) or x.dtype.is_bool
+    if single or not context.read >= {0, 1}:
+        found = over.shaped(over.fold(context, source, _extreme(largest), "value"))
+        return found, _place(context, source, dim, keep, largest)
+    (axis,) = over.axes(context)
+    search = first(BinaryOp.MAX if largest else BinaryOp.MIN)
+
+    def both(i: Indices) -> Sequence[Expr]:
+        return search((source[over.place(i, [axis])], axis), axis=[axis])
+
+    value, place = context.stages(over.shape, both, "search")
+
+    def found(i: Indices) -> Sequence[Expr]:  # one stage, so that one kernel stores both
+        at = [i[d] for d in over.kept] if keep else i
+        return value[at], build.cast(place[at], DType.int64)
+
+    return context.stages(context.shape(0), found, "found")
 
 
 @takes(Family.REDUCTION, aten.max.dim)
