@@ -41,7 +41,13 @@ from tedsl.schedules.fusion.horizontal import (
     tiled_together,
 )
 from tedsl.schedules.gpu.candidates import Rule, quickest
-from tedsl.schedules.gpu.columns.columns_and_full import few, fold_few, reduce_columns, reduce_whole
+from tedsl.schedules.gpu.columns.columns_and_full import (
+    few,
+    fold_few,
+    read_twice,
+    reduce_columns,
+    reduce_whole,
+)
 from tedsl.schedules.gpu.gemm.gemm import contract, product_of
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
@@ -112,8 +118,10 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     elif (sides := pairs(s, view, group)) is not None:
         fold_pairs(s, group, sides)
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
-        rule = fold_few if few(s, view, group) else reduce_columns
-        rule(s, group)
+        if read_twice(view, group):
+            reduce_rows(s, group, beside)
+        else:
+            (fold_few if few(s, view, group) else reduce_columns)(s, group)
     else:
         reduce_rows(s, group, beside)
 

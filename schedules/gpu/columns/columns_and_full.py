@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.index.affine import stride_of
@@ -56,6 +57,9 @@ LARGEST = 1 << 31
 # Bytes of one vector access to memory, and those that a program loads in an iteration.
 ACCESS = 16
 TURN = 8192
+# Bytes in an iteration where elements are loaded one by one, and programs of four warps that fill
+# all SMs hide the latency: two for each thread.
+NARROW_TURN = 1024
 # Columns of a program's tile: in bytes (a cache line) where there are few of them in aligned rows,
 # else in elements; and where there are many partial results to combine.
 LINE = 128
@@ -64,6 +68,8 @@ PARTS_WIDE = 32
 # Up to how many partial results the last program combines, where accesses are aligned.
 FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+# Elements of a column from which on a tile holds them for a second reduction.
+LEAST_HELD = 32
 # Elements that a full reduction takes at once, and how many times that one program folds alone.
 FOLDED, AT_ONCE = 2048, 4
 
@@ -82,13 +88,15 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     nbytes = _nbytes(view, group)
     aligned = extent is None or extent * nbytes % ACCESS == 0
     wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
+    turn = TURN if aligned else TURN // 2
     if group.in_parts:
         wide = _wide(results, folded, many)
     elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
+    elif not aligned and results is not None and results < WIDE * full_of_programs(gpu_of(s)):
+        wide, turn = PARTS_WIDE, NARROW_TURN
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
-    turn = TURN if aligned else TURN // 2
     depth = deepest if group.in_parts else turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
     enough = (4 if aligned else 8) * many
@@ -112,6 +120,11 @@ def reduce_columns(s: Schedule, group: Group) -> None:
             s[name].compute_at(stage, grid)
     if not group.follows:
         stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
+
+
+def full_of_programs(gpu: GpuDevice) -> int:
+    """How many programs of four warps all SMs hold at once."""
+    return gpu.sms * gpu.warps_sm // 4
 
 
 def fold_few(s: Schedule, group: Group) -> None:
@@ -246,6 +259,18 @@ def few(s: Schedule, view: View, group: Group) -> bool:
     if length is None or (length > WRITTEN_OUT and not windows):
         return False
     return results is None or results >= gpu_of(s).sms * LEAST_WINDOWS
+
+
+def read_twice(view: View, group: Group) -> bool:
+    """True when several reductions read the same elements, none of windows, and a tile has room for
+    all of them in registers, where they are loaded and computed once."""
+    folds = [name for name in group.inner if is_reduction(view[name])]
+    length, ops = _fold_length(view, group), [view[name] for name in folds]
+    windows = any(in_windows(op, r) for op in ops for r in reads_of(op))
+    if len(folds) < 2 or windows or not LEAST_HELD <= (length or 0) <= TILE // PARTS_WIDE:
+        return False
+    read = [{r.tensor for r in reads_of(op)} for op in ops]
+    return bool(set.intersection(*read))
 
 
 def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:

@@ -316,11 +316,12 @@ def _tile_sizes(
     """
     batch, m, n, k = extents
     stored = stage.op.outputs[0].dtype.nbytes
-    # The epilogue stores a tile through shared memory: one of 32-bit results is half as wide.
+    # The epilogue stores a tile through shared memory: one of 32-bit results is half as wide,
+    # unless operands as wide are multiplied meanwhile, which takes as much longer.
     single = one_by_one(shape, m, n, k)
     groups = [_group(shape, side) for side in (shape.rows, shape.columns)]
     short = thin(m, n, *groups)  # the other side makes up for it
-    bm, bn = 128, 128 if half or stored > 2 else 256
+    bm, bn = 128, 128 if half or (stored > 2 and not shape.tf32) else 256
     bk = min(STEP, LINE // widest(shape)) if product is None else product.step
     if not _narrow(shape) or single:
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or single)

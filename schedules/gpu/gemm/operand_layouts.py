@@ -28,6 +28,7 @@ from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
+from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
     among,
     contraction,
@@ -76,41 +77,49 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
     """
     view = definitions(s)
     users: dict[Tensor, list[str]] = {}
-    orders: dict[Tensor, set[Order]] = {}
+    orders: dict[Tensor, set[tuple[Order, int]]] = {}
     for each in inner:
         for read in reads(*view[each].bodies):
             if len(read.indices) < 2:
                 continue
             tensor = _stored(s, view.names, read.tensor)
-            order = _order(view[each], read, gpu_of(s))
+            order, worth = _order(view[each], read, gpu_of(s))
             usual = order == tuple(range(tensor.ndim))
             fine = not padded or plain(read) is None
             if usual and (fine or rows_aligned(s, TensorRead(tensor, read.indices))):
                 continue
             users.setdefault(tensor, []).append(each)
-            orders.setdefault(tensor, set()).add(order)
+            orders.setdefault(tensor, set()).add((order, worth))
     for tensor, names in users.items():
         through = _through(s, tensor, names)
         if not through or len(orders[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
             continue
-        _lay_out(s, name, tensor, through, orders[tensor].pop(), _operations(s, names))
+        order, worth = orders[tensor].pop()
+        pays = _operations(s, names) > worth * (_points(tensor) * tensor.dtype.nbytes + LAUNCH)
+        _lay_out(s, name, tensor, through, order, pays)
 
 
-def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> Order:
-    """The dimensions of an operand in the order in which memory should have them."""
+def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]:
+    """The dimensions of an operand in the order in which memory should have them, and the
+    operations for each byte for which that is worth a copy."""
     shape, last = contraction(op, grouped=True), read.tensor.ndim - 1
     usual, along = tuple(range(last + 1)), read.indices[-1]
+    worth = WORTH_SPLIT if read.dtype is DType.float32 else WORTH
     if shape is None or shape.unit is None:
-        return usual
-    # wgmma takes 16-bit tiles in either order, wider ones with the folded axis innermost.
-    either = not gpu.has_wgmma or shape.unit is not DType.float32
-    if isinstance(along, Axis) and either and among(along, (*shape.rows, *shape.columns)):
-        return usual
+        return usual, worth
+    lanes, place = lanes_of(shape.folded), last
+    if lanes is not None:
+        steps = [(n, stride_of(index, lanes)) for n, index in enumerate(read.indices)]
+        place = next((n for n, step in steps if isinstance(step, int) and step == 1), last)
+    inner = (*usual[:place], *usual[place + 1 :], place)
+    if isinstance(along, Axis) and among(along, (*shape.rows, *shape.columns)):
+        # wgmma takes 16-bit tiles in either order, wider ones of the right operand, which it reads
+        # from shared memory, with the folded axis innermost.
+        wide = gpu.has_wgmma and shape.unit is DType.float32 and among(along, shape.columns)
+        return (inner, WORTH) if wide else (usual, worth)
     if isinstance(along, Axis) and among(along, shape.batch) and extent_of(along) != 1:
-        return (last, *usual[:-1]) if plain(read) is not None else usual
-    lanes = lanes_of(shape.folded)
-    place = next((n for n, index in enumerate(read.indices) if index is lanes), last)
-    return (*usual[:place], *usual[place + 1 :], place)
+        return (last, *usual[:-1]) if plain(read) is not None else usual, worth
+    return inner, worth
 
 
 def _through(s: Schedule, tensor: Tensor, users: Sequence[str]) -> list[str]:
@@ -155,10 +164,16 @@ def _operations(s: Schedule, names: Sequence[str]) -> int:
     return 2 * sum(sizes)
 
 
+def _points(tensor: Tensor) -> int:
+    """The elements of a tensor; 0 where a size is symbolic."""
+    return math.prod(size_of(extent) or 0 for extent in tensor.shape)
+
+
 def _lay_out(
-    s: Schedule, name: str, tensor: Tensor, users: Sequence[str], order: Order, operations: int
+    s: Schedule, name: str, tensor: Tensor, users: Sequence[str], order: Order, pays: bool
 ) -> None:
-    """Other rows for one tensor: its own padded ones where it is computed, else those of a copy."""
+    """Other rows for one tensor: its own padded ones where it is computed, else those of a copy,
+    by default where that `pays`."""
     source, factor = s[tensor], LINE // tensor.dtype.nbytes
     moved = order != tuple(range(tensor.ndim))
     wide = size_of(tensor.shape[order[-1]])
@@ -173,10 +188,7 @@ def _lay_out(
         source.storage_align(own.axes[-2], factor)
         return
     knob = f"{name}.turn_{source.name}" if moved else f"{name}.align_{source.name}"
-    points = math.prod(size_of(extent) or 0 for extent in tensor.shape)
-    worth = WORTH_SPLIT if tensor.dtype is DType.float32 else WORTH
-    pays = operations > worth * (points * tensor.dtype.nbytes + LAUNCH)
-    if not points or not flip(s, knob, pays):
+    if not _points(tensor) or not flip(s, knob, pays):
         return
     copy = s[s.cache_read(tensor, "global", list(users))]
     if moved:
