@@ -69,15 +69,17 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
     stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
     stored += _read_by_settled(s)
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
-    kept = _candidates(_open(s, taken), outputs, loops)
+    kept: dict[str, ComputeOp] = {}
     within: list[str] = []
-    for name, op in _open(s, taken).items():
-        inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
-        if inlinable and name not in kept:
-            if may_inline(s.plan, name):
-                s[name].compute_inline()
-            else:
-                outputs.append(name)
+    for first in (True, False):  # what only moves elements, so that its readers are those of others
+        kept = _candidates(_open(s, taken), outputs, loops)
+        for name, op in _open(s, taken).items():
+            inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
+            if inlinable and name not in kept and (moves(op) or not first):
+                if may_inline(s.plan, name):
+                    s[name].compute_inline()
+                else:
+                    outputs.append(name)
     if not loops:
         unflatten_rows(s, [name for name in _open(s, taken) if name not in outputs])
     while True:

@@ -1,7 +1,8 @@
-"""Scaled dot-product attention of 16-bit floats, as fused kernels compute it: products of 16-bit
-operands summed up in float32, a softmax in float32, and its probabilities rounded to 16 bits.
+"""Scaled dot-product attention as products and a softmax.
 
-PyTorch's own decomposition multiplies in float32, which tensor cores have not.  Imports `lib`.
+Of 16-bit floats it is written as fused kernels compute it: products of 16-bit operands summed up in
+float32, a softmax in float32, and its probabilities rounded to 16 bits; PyTorch's own decomposition
+multiplies in float32, which tensor cores have not.  Imports `lib`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ _SHORT = (torch.float16, torch.bfloat16)
 
 
 class AsFused(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-    """Within it, attention of 16-bit floats without dropout is written as `fused` does."""
+    """Within it, attention without dropout is written as `fused` does.
+
+    Args:
+        wide: that of float32 on a GPU, where no derivative is asked for, which PyTorch computes on
+            CUDA cores; else that of 16-bit floats, of which PyTorch has kernels of its own.
+    """
+
+    def __init__(self, wide: bool = False) -> None:
+        super().__init__()
+        self.chosen = _is_wide if wide else _is_short
 
     def __torch_function__(
         self,
@@ -28,12 +38,22 @@ class AsFused(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         """The call, or what stands for it."""
         given = dict(kwargs or {})
-        if func is not _FUNCTION or not _taken(*args, **given):
+        if func is not _FUNCTION or not _taken(self.chosen, *args, **given):
             return func(*args, **given)
         return fused(*args, **given)
 
 
+def _is_short(query: Any, key: Any, value: Any) -> bool:
+    return query.dtype in _SHORT and key.dtype is query.dtype and value.dtype is query.dtype
+
+
+def _is_wide(*given: Any) -> bool:
+    alike = all(each.dtype is torch.float32 and each.device.type == "cuda" for each in given)
+    return alike and not (torch.is_grad_enabled() and any(each.requires_grad for each in given))
+
+
 def _taken(
+    chosen: Callable[[Any, Any, Any], bool],
     query: Any,
     key: Any,
     value: Any,
@@ -42,9 +62,8 @@ def _taken(
     is_causal: bool = False,
     **_: Any,
 ) -> bool:
-    short = query.dtype in _SHORT and key.dtype is query.dtype and value.dtype is query.dtype
     both = is_causal and attn_mask is not None  # PyTorch refuses that
-    return short and dropout_p == 0.0 and not both
+    return chosen(query, key, value) and dropout_p == 0.0 and not both
 
 
 def fused(
@@ -57,7 +76,8 @@ def fused(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """`torch.nn.functional.scaled_dot_product_attention` of 16-bit floats, without dropout.
+    """`torch.nn.functional.scaled_dot_product_attention` of floats of at most 32 bits, without
+    dropout.
 
     Args:
         query: (..., L, E).

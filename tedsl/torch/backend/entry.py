@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tedsl.torch.attention import AsFused
 from tedsl.torch.backend.options import Options, options_of
 from tedsl.torch.backend.report import GraphReport, RegionReport, Report
 from tedsl.torch.backend.rewrite import rewritten
@@ -34,7 +35,7 @@ def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[...,
     """
     options = options_of(settings)
     report = options.report
-    with keeping(options) as keeps:
+    with keeping(options) as keeps, AsFused(wide=True):
         compiled = _backends.aot_autograd(
             fw_compiler=keeps(_compiler("forward of training", report, options)),
             bw_compiler=keeps(_compiler("backward", report, options)),

@@ -20,6 +20,7 @@ from tedsl.torch.elements.value import (
     Value,
     number_of,
     viewed,
+    whole,
 )
 from tedsl.torch.lib import torch
 from tedsl.torch.refusals import CompilerFault, NotTaken
@@ -108,6 +109,8 @@ class Layout:
         order = self.order if self.order is not None else tuple(range(len(self.shape)))
         if order == tuple(range(len(self.shape))):
             return value
+        if value.laid is not None and value.laid[1] == order:
+            return whole(value.laid[0])
         place = {d: n for n, d in enumerate(order)}
 
         def at(i: Indices) -> Sequence[Index]:
@@ -151,6 +154,16 @@ def layout_of(fake: Any, sizes: Sizes) -> Layout:
     if order is None and not all(isinstance(each, int) for each in (*shape, *strides)):
         raise NotTaken("memory with gaps, of sizes that are known at the call only")
     return Layout(shape, order, strides)
+
+
+def order_of(fake: Any) -> tuple[int, ...] | None:
+    """All dimensions of a fake tensor from the outermost in memory on, where they fill it and it is
+    not row-major."""
+    if not isinstance(fake, torch.Tensor) or fake.layout is not torch.strided or 0 in fake.shape:
+        return None
+    order = _order(fake)
+    every = tuple(range(fake.ndim))
+    return order if order is not None and order != every and len(order) == fake.ndim else None
 
 
 def _order(fake: Any) -> tuple[int, ...] | None:

@@ -36,6 +36,7 @@ class Value:
         tensor: the whole tensor of the language whose elements these are at the same indices, where
             there is one.
         work: operations that an element takes; 0 of what is only read or constant.
+        laid: the whole tensor that this is a permutation of, and the order of the dimensions there.
     """
 
     shape: Shape
@@ -43,6 +44,7 @@ class Value:
     element: ElementOf
     tensor: Tensor | None = None
     work: int = 0
+    laid: tuple[Tensor, tuple[int, ...]] | None = None
 
     @property
     def rank(self) -> int:
@@ -57,6 +59,17 @@ def whole(tensor: Tensor) -> Value:
     """A tensor of the language."""
     shape = tuple(int(n.value) if isinstance(n, Const) else n for n in tensor.shape)
     return Value(shape, tensor.dtype, lambda i: read(tensor, i), tensor)
+
+
+def permuted(tensor: Tensor, order: tuple[int, ...]) -> Value:
+    """A tensor whose dimensions are those of the value in this order."""
+    array = whole(tensor)
+    shape = tuple(array.shape[order.index(d)] for d in range(len(order)))
+
+    def element(i: Indices) -> Expr:
+        return array.element(tuple(i[d] for d in order))
+
+    return Value(shape, array.dtype, element, None, 0, (tensor, order))
 
 
 def filled(number: float, shape: Shape, dtype: DType) -> Value:

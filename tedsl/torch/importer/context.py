@@ -26,6 +26,8 @@ from tedsl.torch.elements.value import (
     Size,
     Value,
     as_index,
+    permuted,
+    same_shape,
     whole,
 )
 from tedsl.torch.lib import torch
@@ -54,6 +56,8 @@ class Context:
         result: the fake result.
         checks: what has to hold of indices, of all nodes so far.
         read: which of several results are read.
+        order: the dimensions of the result from the outermost in memory on, where it is one tensor
+            that is not row-major and has no gaps.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Context:
         checks: list[Check],
         target: Any = None,
         read: Collection[int] = (),
+        order: tuple[int, ...] | None = None,
     ) -> None:
         self.sizes = sizes
         self.name = name
@@ -73,6 +78,7 @@ class Context:
         self.checks = checks
         self.target = target
         self.read = frozenset(read)
+        self.order = order
 
     def shape(self, output: int | None = None) -> Shape:
         """The shape of the result, or of one of several."""
@@ -91,10 +97,21 @@ class Context:
         return short and precision.rounds(convolution)
 
     def stage(self, shape: Shape, element: ElementOf, name: str = "") -> Value:
-        """A tensor of its own, defined element by element."""
+        """A tensor of its own, defined element by element; of the result's shape it lies in memory
+        as the result does."""
+        order = self.order
+        if order is None or not same_shape(shape, self.shape()):
+            return whole(self._computed(shape, element, name))
+        back = [order.index(d) for d in range(len(order))]
+
+        def laid(i: Indices) -> Expr:
+            return element(tuple(i[n] for n in back))
+
+        return permuted(self._computed(tuple(shape[d] for d in order), laid, name), order)
+
+    def _computed(self, shape: Shape, element: ElementOf, name: str) -> Tensor:
         called = f"{self.name}.{name}" if name else self.name
-        made = compute(shape, lambda *i: element(i), name=called)
-        return whole(made)
+        return cast(Tensor, compute(shape, lambda *i: element(i), name=called))
 
     def stages(self, shape: Shape, elements: Any, name: str = "") -> tuple[Value, ...]:
         """Several outputs of one operation: `elements` gives a tuple."""
@@ -106,9 +123,7 @@ class Context:
         """The value as a whole tensor; a stage where it is not one."""
         if value.tensor is not None:
             return value.tensor
-        made = self.stage(value.shape, value.element, name).tensor
-        assert made is not None
-        return made
+        return self._computed(value.shape, value.element, name)
 
     def held(self, value: Value, name: str = "in") -> Value:
         """The value computed once: what is more than a read becomes a stage."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from tedsl.errors import ExprError
 from tedsl.torch.elements.dtypes import dtype_of
+from tedsl.torch.elements.layouts import order_of
 from tedsl.torch.elements.sizes import Sizes
 from tedsl.torch.elements.value import Value, same_shape
 from tedsl.torch.importer.context import Check, Context, remembered
@@ -78,7 +79,9 @@ class Walk:
         fakes = [_faked(value) for value in given]
         val, target = node.meta["val"], node.target
         read = results_read(node)
-        context = Context(self.sizes, node.name, fakes, val, self.checks, target, read)
+        context = Context(
+            self.sizes, node.name, fakes, val, self.checks, target, read, order_of(val)
+        )
         try:
             result = entry.convert(context, *map(self._mapped, given))
             return self._settled(node, entry, context, result)
