@@ -159,7 +159,9 @@ def layout_of(fake: Any, sizes: Sizes) -> Layout:
 def order_of(fake: Any) -> tuple[int, ...] | None:
     """All dimensions of a fake tensor from the outermost in memory on, where they fill it and it is
     not row-major."""
-    if not isinstance(fake, torch.Tensor) or fake.layout is not torch.strided or 0 in fake.shape:
+    if not isinstance(fake, torch.Tensor) or fake.layout is not torch.strided:
+        return None
+    if any(type(n) is int and n == 0 for n in fake.shape):  # a symbol may not be asked
         return None
     order = _order(fake)
     every = tuple(range(fake.ndim))
