@@ -109,7 +109,7 @@ class Worker:
             self.wait()
             found["first"][name] = round(time.perf_counter() - begin, 2)
             if report is not None:
-                told = wrong(results, wanted, exact)
+                told = wrong(results, wanted, exact, self.coarsest(module))
                 found["wrong"] |= {name: told} if told else {}
                 found |= {f"{name} {k}": v for k, v in shares(report).items()}
             calls[name] = lambda call=call: self.called(call, given, grads)
@@ -173,6 +173,13 @@ class Worker:
                 each.data = data
             torch.set_rng_state(state)
 
+    def coarsest(self, module: Any) -> float:
+        """Spacing of the numbers to which factors may be rounded, by PyTorch's setting; 0 of those
+        of the type itself."""
+        kinds = torch.nn.modules.conv._ConvNd
+        rounds = self.options.device == "cuda" and torch.backends.cudnn.allow_tf32
+        return 2.0**-10 if rounds and any(isinstance(m, kinds) for m in module.modules()) else 0.0
+
     def wait(self) -> None:
         """Until the device is done."""
         if self.options.device == "cuda":
@@ -223,8 +230,15 @@ def shares(report: Any) -> Answer:
     return found
 
 
-def wrong(ours: list[Any], eager: list[Any], exact: list[Any]) -> str:
-    """What is wrong with our results; nothing where they are right."""
+def wrong(ours: list[Any], eager: list[Any], exact: list[Any], rounding: float = 0.0) -> str:
+    """What is wrong with our results; nothing where they are right.
+
+    Args:
+        ours: our results.
+        eager: those of PyTorch.
+        exact: those in double precision.
+        rounding: to which factors may be rounded.
+    """
     if len(ours) != len(eager):
         return f"{len(ours)} results of {len(eager)}"
     for place, (mine, theirs, true) in enumerate(zip(ours, eager, exact, strict=True)):
@@ -234,13 +248,13 @@ def wrong(ours: list[Any], eager: list[Any], exact: list[Any]) -> str:
             continue
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             return f"result {place} is {mine.dtype} {tuple(mine.shape)}, not {theirs.dtype}"
-        told = apart(mine.double(), theirs.double(), true.double(), theirs.dtype)
+        told = apart(mine.double(), theirs.double(), true.double(), theirs.dtype, rounding)
         if told:
             return f"result {place}: {told}"
     return ""
 
 
-def apart(mine: Any, theirs: Any, true: Any, dtype: Any) -> str:
+def apart(mine: Any, theirs: Any, true: Any, dtype: Any, rounding: float) -> str:
     """How far a result is off, where that is more than eager's allows."""
     if not dtype.is_floating_point:
         count = int((mine != theirs).sum())
@@ -254,7 +268,7 @@ def apart(mine: Any, theirs: Any, true: Any, dtype: Any) -> str:
         return ""
     largest = float(true.abs().max())
     allowed = WORSE * float((theirs - true).abs().max())
-    allowed += ROUNDINGS * float(torch.finfo(dtype).eps) * max(largest, 1e-6)
+    allowed += max(ROUNDINGS * float(torch.finfo(dtype).eps), 4 * rounding) * max(largest, 1e-6)
     off = float((mine - true).abs().max())
     return f"off by {off:.3g}, of {largest:.3g}; {allowed:.3g} allowed" if off > allowed else ""
 

@@ -63,7 +63,9 @@ class Heard(torch.nn.Module):
 
 def _speech() -> Made:
     library: Any = importlib.import_module("transformers")
-    config = library.WhisperConfig(d_model=512, encoder_layers=6, encoder_attention_heads=8)
+    config = library.WhisperConfig(
+        d_model=512, encoder_layers=6, encoder_attention_heads=8, decoder_attention_heads=8
+    )
     return Heard(library.WhisperModel(config)), (torch.randn(8, 80, 3000),)
 
 
