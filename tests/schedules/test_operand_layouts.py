@@ -45,7 +45,15 @@ def convolution(n: int, c: int, h: int, f: int, dtype: str = "float32", pad: int
     return te.compute((n, f, wide - 2, wide - 2), element, name="out")
 
 
+def product(m: int, n: int, k: int, tf32: bool = False) -> Tensor:
+    """Both operands row-major: the columns of the right one are not folded."""
+    x, y = te.placeholder((m, k), name="x"), te.placeholder((k, n), name="y")
+    r = te.reduce_axis((0, k), name="r")
+    return te.compute((m, n), lambda i, j: te.sum(x[i, r] * y[r, j], axis=r, tf32=tf32), name="out")
+
+
 CASES = {
+    "float32 by columns": (lambda: product(40, 24, 48), ("out.turn_y",)),
     "a batch inside": (lambda: between(40, 24, 33, 3), ("out.turn_x", "out.turn_y")),
     "channels first": (lambda: convolution(2, 30, 6, 5), ("out.turn_x", "out.turn_w")),
     "without a margin": (lambda: convolution(1, 32, 9, 16, pad=0), ("out.turn_x", "out.turn_w")),

@@ -37,3 +37,27 @@ def test_places_are_computed_for_who_reads_them(name: str, both: bool) -> None:
     found, wanted = program.build()(x), SEVERAL[name](x, both)
     for one, other in zip(*((found, wanted) if both else ([found], [wanted])), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_backend_takes_them(name: str, both: bool) -> None:
+    x, report = torch.randn(2, 3, 9, 11), tt.Report()
+    torch._dynamo.reset()
+    torch.compile(lambda x: SEVERAL[name](x, both), backend="tedsl", options={"report": report})(x)
+    (graph,) = report.graphs
+    assert graph.taken == graph.nodes - sum(
+        count for (_, why), count in graph.left.items() if why == "a view or a constant by itself"
+    )
+
+
+@pytest.mark.parametrize("function", [torch.max, torch.min])
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_extreme_and_its_place_are_one_search(function: Any, keep: bool) -> None:
+    x = torch.randn(4, 70, 5)
+    x[0, 3, 2] = float("nan")
+    x[1, 5, 1] = x[1, 6, 1] = 9.0
+    program = tt.trace(lambda x: tuple(function(x, 1, keepdim=keep)), x)
+    assert len(te.build(program.outputs, "cpu").module.funcs) == 1
+    for found, wanted in zip(program.build()(x), function(x, 1, keepdim=keep), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)

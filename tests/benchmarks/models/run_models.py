@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helpers"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "drawn"))
 
 from problems import PROBLEMS
+from published import MODELS
 from run_drawn import Child, commit, machine
 
 Answer = dict[str, Any]
@@ -165,8 +166,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    from published import MODELS
-
     names = [*(MODELS if options.of != "problems" else ())]
     names += PROBLEMS if options.of != "models" else ()
     chosen = [each for each in options.only.split(",") if each]
