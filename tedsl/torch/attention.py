@@ -26,7 +26,7 @@ class AsFused(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
     """
 
     def __init__(self, wide: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.chosen = _is_wide if wide else _is_short
 
     def __torch_function__(

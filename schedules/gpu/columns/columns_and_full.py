@@ -269,8 +269,8 @@ def read_twice(view: View, group: Group) -> bool:
     windows = any(in_windows(op, r) for op in ops for r in reads_of(op))
     if len(folds) < 2 or windows or not LEAST_HELD <= (length or 0) <= TILE // PARTS_WIDE:
         return False
-    read = [{r.tensor for r in reads_of(op)} for op in ops]
-    return bool(set.intersection(*read))
+    first, *others = ({r.tensor for r in reads_of(op)} for op in ops)
+    return bool(first.intersection(*others))
 
 
 def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:

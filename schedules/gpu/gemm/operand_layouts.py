@@ -160,8 +160,8 @@ def _whole(align: Align, nbytes: int) -> bool:
 def _operations(s: Schedule, names: Sequence[str]) -> int:
     """FLOPs of contractions, two for each product; 0 where an extent is symbolic."""
     ops = [definitions(s)[name] for name in names]
-    sizes = [volume((*op.axes, *op.reduce_axes)) or 0 for op in ops if contraction(op) is not None]
-    return 2 * sum(sizes)
+    products = [op for op in ops if contraction(op, grouped=True) is not None]
+    return 2 * sum(volume((*op.axes, *op.reduce_axes)) or 0 for op in products)
 
 
 def _points(tensor: Tensor) -> int:

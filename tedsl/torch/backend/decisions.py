@@ -103,8 +103,8 @@ def _tried(node: Any) -> None:
         elif isinstance(fake, (tuple, list)):
             raise NotTaken("an argument is several tensors")
     result = walk.convert(node)
-    several = isinstance(result, tuple)
-    for value in [result[n] for n in results_read(node)] if several else [result]:
+    read = [result[n] for n in results_read(node)] if isinstance(result, tuple) else [result]
+    for value in read:
         _defined(value, str(node.name))
     for fake in pytree.tree_leaves(node.meta["val"]):
         layout_of(fake, walk.sizes)

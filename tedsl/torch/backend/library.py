@@ -9,7 +9,6 @@ channels last, and copies others there and back; ours copies them there.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tedsl.dtypes import DType
@@ -17,13 +16,11 @@ from tedsl.target import Target
 from tedsl.torch import precision
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.importer.registry import Family, entry_of
-from tedsl.torch.lib import fx, load, pytree
+from tedsl.torch.lib import fx, pytree
 
 THEIRS = {Family.PRODUCT: 0.75, Family.CONVOLUTION: 0.7}
 OURS = {Family.PRODUCT: 0.7, Family.CONVOLUTION: 0.5}
 """The shares of the peak that kernels reach, fitted on an H100 and an H200."""
-SPLIT = 3
-"""Products of TF32 for one of float32."""
 
 
 def is_faster(node: Any, family: Family) -> bool:
@@ -35,29 +32,25 @@ def is_faster(node: Any, family: Family) -> bool:
         family: which of both.
     """
     result = node.meta["val"]
-    tensors = [each.meta["val"] for each in node.all_input_nodes]
-    counted = load("torch.utils.flop_counter").flop_registry.get(node.target._overloadpacket)
-    whole = all(type(n) is int for each in (*tensors, result) for n in each.shape)
-    dtype = dtype_of(result.dtype)
-    if counted is None or not whole or not dtype.is_float or dtype.bits > 32:
+    values = pytree.tree_map_only(fx.Node, _value, node.args)
+    dtype, operations = dtype_of(result.dtype), precision.operations(node.target, values, result)
+    if operations is None or not dtype.is_float or dtype.bits > 32:
         return True
-    values = pytree.tree_map_only(fx.Node, lambda each: each.meta["val"], node.args)
-    operations = counted(*values, out_val=result)
-    gpu = Target.parse("cuda").resolve_gpu()
-    memory = sum(map(_nbytes, (*tensors, result)))
-    rounded = dtype is not DType.float32 or precision.rounds(family is Family.CONVOLUTION)
+    gpu, convolution = Target.parse("cuda").resolve_gpu(), family is Family.CONVOLUTION
+    memory = precision.nbytes([*pytree.tree_leaves(values), result]) / gpu.bandwidth
+    rounded = dtype is not DType.float32 or precision.rounds(convolution)
     theirs = operations / (THEIRS[family] * (gpu.tensor if rounded else gpu.fma)[dtype])
-    ours = operations / (OURS[family] * gpu.tensor[dtype]) * (1 if rounded else SPLIT)
-    theirs, ours = (max(each, memory / gpu.bandwidth) for each in (theirs, ours))
-    if family is Family.CONVOLUTION and _is_copied(node):
-        image = _nbytes(tensors[0])
-        theirs += 2 * (image + _nbytes(result)) / gpu.bandwidth
-        ours += 2 * image / gpu.bandwidth
+    ours = operations / (OURS[family] * gpu.tensor[dtype]) * (1 if rounded else precision.SPLIT)
+    theirs, ours = max(theirs, memory), max(ours, memory)
+    if convolution and _is_copied(node):
+        image = values[0]
+        theirs += 2 * precision.nbytes([image, result]) / gpu.bandwidth
+        ours += 2 * precision.nbytes([image]) / gpu.bandwidth
     return theirs < ours
 
 
-def _nbytes(fake: Any) -> int:
-    return math.prod(fake.shape) * fake.itemsize
+def _value(node: Any) -> Any:
+    return node.meta["val"]
 
 
 def _is_copied(node: Any) -> bool:

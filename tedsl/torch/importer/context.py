@@ -91,10 +91,13 @@ class Context:
         return dtype_of(fake.dtype)
 
     def tf32(self, convolution: bool = False) -> bool:
-        """True where PyTorch's settings let the factors of this product be rounded to TF32."""
+        """True where PyTorch's settings let the factors of this product be rounded to TF32, and
+        that saves time."""
         tensors = [each for each in self.fakes if isinstance(each, torch.Tensor)]
-        short = all(each.is_cuda and each.dtype is torch.float32 for each in tensors)
-        return short and precision.rounds(convolution)
+        wide = all(each.is_cuda and each.dtype is torch.float32 for each in tensors)
+        if not wide or not precision.rounds(convolution):
+            return False
+        return precision.rounding_saves(self.target, self.fakes, self.result)
 
     def stage(self, shape: Shape, element: ElementOf, name: str = "") -> Value:
         """A tensor of its own, defined element by element; of the result's shape it lies in memory
@@ -111,7 +114,7 @@ class Context:
 
     def _computed(self, shape: Shape, element: ElementOf, name: str) -> Tensor:
         called = f"{self.name}.{name}" if name else self.name
-        return cast(Tensor, compute(shape, lambda *i: element(i), name=called))
+        return compute(shape, lambda *i: element(i), name=called)
 
     def stages(self, shape: Shape, elements: Any, name: str = "") -> tuple[Value, ...]:
         """Several outputs of one operation: `elements` gives a tuple."""

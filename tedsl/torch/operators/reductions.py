@@ -58,18 +58,29 @@ class Over:
         """One for each dimension."""
         return [context.axis(self.x.shape[d], f"k{d}") for d in self.dims]
 
-    def place(self, i: Indices, axes: Sequence[Axis]) -> list[Index]:
+    def place(self, i: Indices, axes: Sequence[Index]) -> list[Index]:
         """Where in `x` an element is, by the index without the dimensions and their axes."""
         at: list[Index] = [0] * self.x.rank
         for d, each in zip((*self.kept, *self.dims), (*i, *axes), strict=True):
             at[d] = each
         return at
 
-    def fold(self, context: Context, source: Value, folded: Folded, name: str = "") -> Value:
-        """`folded` of the elements of `source` and the axes; without the dimensions."""
+    def fold(
+        self,
+        context: Context,
+        source: Value,
+        folded: Folded,
+        name: str = "",
+        started: bool = False,
+    ) -> Value:
+        """`folded` of the elements of `source` and the axes, `started` from a value that is no
+        identity; without the dimensions."""
         if not self.dims:
             return source
-        axes = self.axes(context)
+        axes, nowhere = self.axes(context), [0] * len(self.dims)
+        if is_one(self.count) and not started:
+            kind = folded(source[self.place([0] * len(self.kept), axes)], axes).dtype
+            return cast_to(viewed(source, self.shape, lambda i: self.place(i, nowhere)), kind)
         return context.stage(self.shape, lambda i: folded(source[self.place(i, axes)], axes), name)
 
     def back(self, value: Value) -> Value:
@@ -247,11 +258,11 @@ def _with_place(context: Context, x: Value, dim: int, keep: bool, largest: bool)
 
     value, place = context.stages(over.shape, both, "search")
 
-    def found(i: Indices) -> Sequence[Expr]:  # one stage, so that one kernel stores both
+    def stored(i: Indices) -> Sequence[Expr]:  # one stage, so that one kernel stores both
         at = [i[d] for d in over.kept] if keep else i
         return value[at], build.cast(place[at], DType.int64)
 
-    return context.stages(context.shape(0), found, "found")
+    return context.stages(context.shape(0), stored, "found")
 
 
 @takes(Family.REDUCTION, aten.max.dim)
@@ -432,7 +443,9 @@ def _exponentials(
     source = context.held(cast_to(x, work))
     over = Over(source, dim)
     start = min_value(work) if finite else None
-    greatest = over.fold(context, source, lambda e, a: reduce.max(e, a, init=start), "max")
+    greatest = over.fold(
+        context, source, lambda e, a: reduce.max(e, a, init=start), "max", started=finite
+    )
     largest = over.back(greatest)
 
     def apart(i: Indices) -> Expr:

@@ -35,6 +35,8 @@ def permutation(d: Draw) -> object:
     """Dimensions in another order, and something pointwise with it."""
     shape = d.shape(d.whole(2, 5))
     order = d.shuffled(range(len(shape)))
+    while order == sorted(order):  # nothing would move
+        order = d.shuffled(range(len(shape)))
     value = before(d, d.input(shape))
     moved = Value(f"{value}.permute({tuple(order)})", tuple(shape[n] for n in order))
     moved = d.let(f"{moved}.contiguous()", moved.shape)

@@ -160,9 +160,9 @@ class Worker:
         """The results in double precision, on the processor where the device has no room; those of
         eager where the text allows no other type."""
         state = torch.get_rng_state()
+        kept = {n: (each, each.data) for n, each in tensors_of(module)}
         try:
             double = [each.double() if each.is_floating_point() else each for each in given]
-            kept = {n: (each, each.data) for n, each in tensors_of(module)}
             for each, data in kept.values():
                 each.data = data.double() if data.is_floating_point() else data
             return self.called(module, double, grads)
