@@ -40,8 +40,9 @@ BLOCK_ALONG, BLOCK_ACROSS = 2048, 128
 BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096)
 # Elements of a tile, and bytes of a row of one that crosses rows.
 TILE, LINE = 4096, 128
-# Elements of a tile for each warp.
-EACH = 512
+# Elements of a tile for each warp, and of one that crosses rows: there a warp combines what all
+# others found in rows of their own, for each of its elements.
+EACH, EACH_ACROSS = 512, 2048
 
 
 def by_prefixes(s: Schedule, name: str) -> bool:
@@ -113,7 +114,7 @@ def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
     steps = pow2_at_least(length)
     axes = view[group.root].axes
     others = [axis for axis in axes if axis is not along]
-    inner, beside = [(along, steps)], 1
+    inner, beside, each = [(along, steps)], 1, EACH
     if others:
         partner = others[-1]
         crossed = axes[-1] is not along
@@ -125,6 +126,7 @@ def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
         beside = pick(s, f"{group.root}.beside", (1, 2, 4, 8, 16, 32, 64), min(usual, 64), most)
         pair = (partner, beside)
         inner = [*inner, pair] if crossed else [pair, *inner]
+        each = EACH_ACROSS if crossed else EACH
     outers, lanes = dict[Axis, Axis](), list[Axis]()
     for axis, size in inner:
         outers[axis], lane = root.split(axis, factor=size)
@@ -141,7 +143,7 @@ def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
         for axis in (*fold.op.axis, *reduce_axes(fold)):
             fold.vectorize(axis)
     tile = steps * beside
-    warps = min(16, max(1, tile // EACH))
+    warps = min(16, max(1, tile // each))
     root.launch(num_warps=pick_warps(s, root, (1, 2, 4, 8, 16), warps, tile))
 
 
