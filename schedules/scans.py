@@ -21,7 +21,7 @@ from tedsl.schedules.analysis.nests import (
     volume,
 )
 from tedsl.schedules.cpu.tasks import SMALL
-from tedsl.schedules.gpu.launch import bind_all
+from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.prefixes import by_prefixes
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
@@ -34,6 +34,8 @@ from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 # A value that a step needs more than once is computed again up to this much arithmetic.
 CHEAP = 12
+# Bytes of a word, and threads of a warp.
+WORD, THREADS = 4, 32
 
 
 def stored_for_scans(s: Schedule) -> list[str]:
@@ -114,6 +116,11 @@ def _by_pieces(s: Schedule, stage: Stage, op: ScanOp, target: Target) -> None:
     around = [*others, outer]
     if target.is_triton:
         bind_all(stage, around)
+        # What is copied ahead, of the steps to come, is copied in words.
+        read = {r.tensor for _, each in _steps(s, op) for r in reads(*each.bodies)}
+        words = piece * min(tensor.dtype.nbytes for tensor in read) // WORD
+        warps = min(4, max(1, words // THREADS))
+        stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4), warps, piece))
     else:
         stage.parallel(fused(stage, around))
     for step, inner_op in _steps(s, op):

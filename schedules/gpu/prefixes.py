@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tedsl.cost.devices import Weights
+from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
+from tedsl.lower.passes.carry_states import PREFETCH
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
+    cost,
     definitions,
     extent_of,
     is_reduction,
@@ -43,6 +47,11 @@ TILE, LINE = 4096, 128
 # Elements of a tile for each warp, and of one that crosses rows: there a warp combines what all
 # others found in rows of their own, for each of its elements.
 EACH, EACH_ACROSS = 512, 2048
+# How often a prefix across rows combines each element, but for the other warps: for the total of a
+# block, in a thread, in its warp, and with what lies before the block.
+COMBINED = 4
+# Cycles from one operation to one that needs it.
+LATENCY = 6
 
 
 def by_prefixes(s: Schedule, name: str) -> bool:
@@ -65,12 +74,34 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     if whole and steps is not None and not crossed and steps > usual:
         beside = volume(op.axes[1:])
         whole = beside is None or 2 * beside >= gpu_of(s).sms
+    if crossed and steps and _quicker_in_order(s, op, steps, steps if whole else usual):
+        return False
     choices = [n for n in BLOCKS if n <= 2 * usual and (steps is None or n < steps)]
     if steps is not None and steps <= most:
         choices = [0, *choices]
     block = pick(s, f"{name}.block", choices, 0 if whole else usual, most)
     s.associative_scan(s[name], block or None, place)
     return True
+
+
+def _quicker_in_order(s: Schedule, op: ScanOp, steps: int, block: int) -> bool:
+    """True where columns that keep their state in registers take less time, one step after the
+    other, than blocks of steps: they combine each element once, and store all that they combined
+    for what reads it."""
+    gpu, columns = gpu_of(s), volume(op.axes[1:])
+    if columns is None:
+        return False
+    updates = [update.op for update in op.updates if isinstance(update.op, ComputeOp)]
+    terms = {r.tensor for u in updates for r in reads(*u.bodies)} - {*op.states}
+    loaded = sum(tensor.dtype.nbytes for tensor in terms)
+    kept = sum(state.dtype.nbytes for state in op.states)
+    work = sum(map(cost, updates))
+    operations = work * 2 * steps * columns / gpu.fma[DType.float32]
+    byte = steps * columns / gpu.bandwidth
+    chain = steps * max(work * LATENCY / gpu.clock, Weights().latency / (PREFETCH - 1))
+    in_order = max(operations, chain, (loaded + kept) * byte) + kept * byte + gpu.launch
+    combined = COMBINED + block * LINE // (kept * EACH_ACROSS)
+    return in_order < combined * operations + (1 if block >= steps else 2) * loaded * byte
 
 
 def _place(s: Schedule, op: ScanOp) -> int:

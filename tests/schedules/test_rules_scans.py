@@ -53,3 +53,28 @@ def built(outs: scans.Outputs, target: str) -> None:
     expected = te.evaluate(outs, dict(zip(inputs, values, strict=True)))
     for got, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "columns", "costly", "in_order"),
+    [(792, 143360, True, True), (792, 143360, False, False), (8192, 512, True, False)],
+)
+def test_costly_steps_of_many_columns_run_in_order(
+    steps: int, columns: int, costly: bool, in_order: bool
+) -> None:
+    x = te.placeholder((steps, columns), "float32", name="x")
+    state = te.placeholder((steps, columns), "float32", name="state")
+
+    def following(t: te.Axis, i: te.Axis) -> te.Expr:
+        a, b = state[t - 1, i], x[t, i]
+        if not costly:
+            return a + b
+        high, low = te.maximum(a, b), te.minimum(a, b)
+        even = te.logical_and(high == low, te.isinf(high))
+        return te.select(even, high, high + te.log1p(te.exp(low - high)))
+
+    first = te.compute((1, columns), lambda _, i: x[0, i], name="first")
+    step = te.compute((steps, columns), following, name="step")
+    s = default_schedule(te.scan(first, step, state, name="total"), "cuda:sm_90")
+    assert not s.fallbacks
+    assert in_order == all("prefix" not in stage.name for stage in s.stages)

@@ -42,7 +42,7 @@ from tedsl.lower.fresh_copies import fresh_tile
 from tedsl.lower.passes.simplify import func_facts, sequence
 
 # `num_stages` of a loop that loads nothing that it stores.
-PREFETCH = 4
+PREFETCH = 8
 
 
 def carry_states(func: Func) -> Func:
