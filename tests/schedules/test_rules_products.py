@@ -296,6 +296,18 @@ def test_the_short_side_of_a_tile_is_that_of_the_ragged_operand(
     assert clocks(replace(lying, ragged=(True, True)), *tile) > clocks(lying, *tile)
 
 
+def test_programs_whose_loads_go_through_registers_share_an_sm() -> None:
+    aligned = Product(H200, 1, 12, 12288, 2207)
+    loose = replace(aligned, loose=(False, True))
+    (_, usual), (bm, bn) = best_tile(aligned), best_tile(loose)
+    assert loose.count(bm, bn) > H200.sms
+    assert bn < usual
+    # an address of 64 bits and a value for each element, in four warps
+    assert 3 * bn * depth(loose, bm, bn) <= H200.registers_sm // 2
+    assert chosen(matmul(12, 12289, 2207, B), "matmul.bn") == (64,)
+    assert chosen(matmul(12, 12288, 2207, B), "matmul.bn") == (128,)
+
+
 @pytest.mark.parametrize(("kind", "deep"), [("float32", 32), ("bfloat16", 64), ("int8", 128)])
 def test_a_step_is_a_line_of_memory_deep(kind: str, deep: int) -> None:
     a, b = (te.placeholder((2048, 2048), kind, name=name) for name in "ab")

@@ -38,6 +38,8 @@ ADDED = 128
 WAIT = 150
 # The factor for MMAs of 16 rows (mma), which are slower, and wait for each step.
 FEW_ROWS = 1.7
+# Clocks until what a program loads from DRAM is there.
+LATENCY = 1400
 # K steps from which deeper ones still overlap.
 DEEP = 16
 # Clocks: to fill the pipeline, overhead of a K step, to launch a second kernel and until that has
@@ -80,7 +82,8 @@ class Product:
     is less than registers hold.  `by_steps`: each K step is summed by itself first, and a program
     waits for that before it multiplies the next (8-bit floats).  `across`: whether the operands are
     stored with M or N contiguous rather than K; `ragged`: whether their rows are not aligned to
-    cache lines."""
+    cache lines; `loose`: whether they are not aligned to what is copied to shared memory, so that
+    their elements go through registers, one by one, and no K step is loaded ahead."""
 
     gpu: GpuDevice
     batch: int
@@ -94,6 +97,7 @@ class Product:
     by_steps: bool = False
     across: tuple[bool, bool] = (False, False)
     ragged: tuple[bool, bool] = (False, False)
+    loose: tuple[bool, bool] = (False, False)
 
     @property
     def step(self) -> int:
@@ -134,6 +138,12 @@ def _holds(p: Product, bm: int, bn: int) -> bool:
     return 2 * LINE * (bm + p.held * bn) <= p.gpu.shared_block
 
 
+def _loose(p: Product, bm: int, bn: int) -> int:
+    """The registers for the elements of one place in K that go through them: an address of 64 bits
+    and the element."""
+    return 3 * sum(side for side, loose in zip((bm, p.held * bn), p.loose, strict=True) if loose)
+
+
 def depth(p: Product, bm: int, bn: int) -> int:
     """BLOCK_K: of 16 bits twice a step where that is all of K, so that everything is loaded at
     once, or where a step would be shorter than its overhead.
@@ -144,6 +154,8 @@ def depth(p: Product, bm: int, bn: int) -> int:
         return p.step
     if bm >= 64 and p.step < p.k <= 2 * p.step:
         return 2 * p.step
+    if loose := _loose(p, bm, bn):
+        return 2 * p.step if 2 * p.step * loose <= p.gpu.registers_sm // 2 else p.step
     step, turn = _turned(p, bm, bn), _turn(bm)
     held_up = p.alone(bm, bn) and p.k * step > p.step * _moved(p, bm, bn)
     short = step <= (2 * turn if held_up else turn) and p.k >= DEEP * p.step
@@ -186,14 +198,29 @@ def _moved(p: Product, bm: int, bn: int) -> float:
 def clocks(p: Product, bm: int, bn: int) -> float:
     """The time of a GEMM in tiles of `bm` by `bn`."""
     each = -(-p.count(bm, bn) // p.gpu.sms)
-    time = START + each * _tile(p, bm, bn) + _end(p, bm, bn)
+    time = START + max(each * _tile(p, bm, bn), _waited(p, bm, bn, each)) + _end(p, bm, bn)
     return max(time, START + _moved(p, bm, bn))
+
+
+def _waited(p: Product, bm: int, bn: int, each: int) -> float:
+    """The time that K steps take which are not loaded ahead: as many programs as registers hold
+    wait at once for the loads of theirs; where four warps do not hold one, it waits again."""
+    loose, deep = _loose(p, bm, bn), depth(p, bm, bn)
+    if not loose:
+        return 0
+    kept = loose * deep + bm * bn * p.held
+    together = max(1, p.gpu.registers_sm // kept)
+    waits = LATENCY * max(1.0, 2 * kept / p.gpu.registers_sm)
+    step = waits + deep // p.step * _turned(p, bm, bn) + _turn(bm)
+    return -(-each // together) * -(-p.k // deep) * step
 
 
 def _tile(p: Product, bm: int, bn: int) -> float:
     """The time of a tile of several that an SM has, one after the other."""
     deep = depth(p, bm, bn)
-    body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), _turn(bm))
+    # The overhead of programs that wait for their loads is that of all at once.
+    turn = 0 if _loose(p, bm, bn) else _turn(bm)
+    body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), turn)
     return body + (0 if p.shares(bm, bn) else _end(p, bm, bn) / 2)
 
 
@@ -261,6 +288,7 @@ def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
         busiest = (turns + 1) * whole + late * part
     else:
         busiest = max((turns + (last > 0)) * whole + least * part, turns * whole + late * part)
+    busiest = max(busiest, _waited(p, bm, bn, -(-p.count(bm, bn) // p.gpu.sms)))
     return max(START + busiest + _end(p, bm, bn), START + _moved(p, bm, bn))
 
 

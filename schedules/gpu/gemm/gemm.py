@@ -44,7 +44,7 @@ from tedsl.schedules.gpu.gemm.mainloop import (
     thin,
 )
 from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands, rows_aligned
-from tedsl.schedules.gpu.gemm.operands import across, ragged
+from tedsl.schedules.gpu.gemm.operands import across, loose, ragged
 from tedsl.schedules.gpu.gemm.shared_operand import loops_of, turn
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stream_k_tail import Chains, chains_of, divide_tail, fold_tail
@@ -94,6 +94,9 @@ def contract(s: Schedule, group: Group) -> None:
     half = not gpu.multiplies_shared or len(inner) > 1 or by_steps(shape) or tiled
     known = gpu.multiplies_shared and not joined
     product = _product(s, stage, extents, shape, len(inner)) if known else None
+    stored = contraction(definitions(s)[inner[0]], grouped=True)
+    if product is not None and stored is not None:
+        product = replace(product, loose=loose(s, stored))
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
     given = shallow_tile(product, vectors) if keeps else None
     chains = {} if product is None else chains_of(s, group, inner, rows[0], columns[0])

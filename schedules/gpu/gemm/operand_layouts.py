@@ -57,6 +57,8 @@ Order: TypeAlias = tuple[int, ...]
 LINE = 128
 # The alignment in bytes that TMA descriptors need.
 SIXTEEN = 16
+# Bytes that a thread copies to shared memory at least (cp.async).
+WORD = 4
 # Operations of a product for which loading one byte element by element takes as much longer as
 # copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200,
 # and products of float32, whose parts are computed in registers, a thirtieth.
@@ -143,18 +145,18 @@ def _stored(s: Schedule, names: Mapping[Operation, str], tensor: Tensor) -> Tens
     return tensor if name is None else s[name].op.outputs[tensor.index]
 
 
-def rows_aligned(s: Schedule, read: TensorRead) -> bool:
-    """True when the rows of a tensor start at multiples of 16 bytes."""
+def rows_aligned(s: Schedule, read: TensorRead, to: int = SIXTEEN) -> bool:
+    """True when the rows of a tensor start at multiples of so many bytes."""
     size, step = size_of(read.tensor.shape[-1]), read.dtype.nbytes
-    number = places(s.plan).by_op.get(read.tensor.op)
-    if number is not None and any(_whole(a, step) for a in s.plan.stage_at(number).aligned):
+    number = places(s.plan).by_op.get(_stored(s, definitions(s).names, read.tensor).op)
+    if number is not None and any(_whole(a, step, to) for a in s.plan.stage_at(number).aligned):
         return True
-    return size is not None and size * step % SIXTEEN == 0
+    return size is not None and size * step % to == 0
 
 
-def _whole(align: Align, nbytes: int) -> bool:
-    """True when such a row stride is a multiple of 16 bytes."""
-    return align.factor * nbytes % SIXTEEN == 0 and align.offset * nbytes % SIXTEEN == 0
+def _whole(align: Align, nbytes: int, to: int) -> bool:
+    """True when such a row stride is a multiple of so many bytes."""
+    return align.factor * nbytes % to == 0 and align.offset * nbytes % to == 0
 
 
 def _operations(s: Schedule, names: Sequence[str]) -> int:

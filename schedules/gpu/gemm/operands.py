@@ -9,7 +9,8 @@ from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import Contraction, among, size_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE
-from tedsl.schedules.gpu.gemm.operand_layouts import SIXTEEN
+from tedsl.schedules.gpu.gemm.operand_layouts import SIXTEEN, WORD, rows_aligned
+from tedsl.scheduling.handles.schedule import Schedule
 
 
 def across(shape: Contraction) -> tuple[bool, bool]:
@@ -25,6 +26,15 @@ def ragged(shape: Contraction) -> tuple[bool, bool]:
     """For A and B: whether rows start at multiples of 16 bytes, but not of cache lines, so that a
     piece of a row as long as a line lies in two of them."""
     first, second = (any(map(_off_lines, reads(operand))) for operand in shape.operands)
+    return first, second
+
+
+def loose(s: Schedule, shape: Contraction) -> tuple[bool, bool]:
+    """For A and B: whether rows start off the words that threads copy to shared memory."""
+    first, second = (
+        any(len(r.indices) >= 2 and not rows_aligned(s, r, WORD) for r in reads(operand))
+        for operand in shape.operands
+    )
     return first, second
 
 
