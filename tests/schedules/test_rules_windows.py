@@ -45,6 +45,16 @@ def in_groups(n: int, groups: int, within: int, each: int, size: int, taps: int 
     return te.compute(total.shape, lambda *i: te.relu(total[i]).astype("float16"), name="rows")
 
 
+def squeezed(rows: int, size: int) -> Tensor:
+    """The largest of five neighbours, at every other place of a row, as a plane of one row."""
+    x = c.p(rows, 2 * size + 3, dtype="float16")
+    q, r = te.reduce_axis((0, 1), name="q"), te.reduce_axis((0, 5), name="r")
+    window = te.compute(
+        (rows, 1, size), lambda b, _, i: te.max(x[b, 2 * i + r], axis=[q, r]), name="window"
+    )
+    return te.compute((rows, size), lambda b, i: window[b, 0, i], name="largest")
+
+
 CASES: dict[str, Callable[[], Tensor]] = {
     "windows of one channel": lambda: depthwise(1, 7, 33),
     "with a stride": lambda: depthwise(2, 9, 20, stride=2),
@@ -52,6 +62,7 @@ CASES: dict[str, Callable[[], Tensor]] = {
     "more terms than are written out at once": lambda: te.nn.avg_pool2d(
         c.p(1, 12, 12, 35), 9, stride=1
     ),
+    "at a stride in a plane of one row": lambda: squeezed(3, 70),
     "columns of few rows": lambda: short_means(3, 5, 50),
 }
 
@@ -105,6 +116,11 @@ def test_small_tiles_have_programs_of_their_own() -> None:
     made = in_groups(4, 16, 8, 8, 201824, 9)
     knobs = {knob.name: knob.chosen for knob in schedule_for(made, "cuda:sm_90").knobs}
     assert knobs["rows.resident"] == 0
+
+
+def test_results_at_a_stride_have_a_thread_each() -> None:
+    s = schedule_for(squeezed(3, 70), "cuda:sm_90")
+    assert "largest.threads" in {knob.name for knob in s.knobs}
 
 
 def test_few_results_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:

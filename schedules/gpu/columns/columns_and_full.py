@@ -181,7 +181,8 @@ def _strided(view: View, group: Group, lane: Axis) -> bool:
         op, known = view[name], group.axes[name]
         if not is_reduction(op):
             continue
-        if not same_axes([known.get(a, a) for a in op.axes], view[group.root].axes):
+        mine, all_of = (long_axes(each.axes) for each in (op, view[group.root]))
+        if not same_axes([known.get(a, a) for a in mine], all_of):
             return False
         own = next(a for a in op.axes if known.get(a) is lane)
         steps = [stride_of(r.indices[-1], own) for r in reads_of(op) if own in axes_of(*r.indices)]
