@@ -359,7 +359,11 @@ def _split_columns(
     place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
     axes = reduce_axes(stage)
     flat = fused(stage, axes)
-    part, _ = stage.split(flat, nparts=parts)
+    each = -(-(volume(axes) or 0) // parts)
+    if each % depth == 0:
+        part, _ = stage.split(flat, nparts=parts)
+    else:  # whole tiles of rows, so that no part has a last one that is nearly empty
+        part, _ = stage.split(flat, factor=depth * max(1, round(each / depth)))
     outer = s[first(s.rfactor(stage.op.outputs[0], part))]
     outputs = list(outer.op.outputs)
     inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))]
