@@ -49,6 +49,7 @@ from tedsl.schedules.gpu.columns.columns_and_full import take_results
 from tedsl.schedules.gpu.gemm.row_reduction_epilogue import schedule_statistics
 from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.gpu.pairwise.pairwise import take_pairs
+from tedsl.schedules.gpu.pointwise.stacked_results import schedule_stacks
 from tedsl.schedules.gpu.rows.row_consumers import take_along
 from tedsl.schedules.gpu.rows.rows_and_columns import (
     Both,
@@ -108,6 +109,7 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
         taken += schedule_chains(s)
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, taken)
+        taken += schedule_stacks(s, taken)
     else:
         taken += cascade.schedule_chains(s)
     beside = Beside(launches=where.is_triton)

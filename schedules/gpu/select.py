@@ -192,7 +192,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))
 
 
-def _little_idle(extent: int, wide: int) -> int:
+def little_idle(extent: int, wide: int) -> int:
     """Columns of a tile: fewer, while more than an eighth of those in a row of tiles are idle."""
     while wide > COLUMNS and 8 * -(-extent // wide) * wide > 9 * extent:
         wide //= 2
@@ -273,7 +273,7 @@ def _pointwise_2d(
     wide = least if stencil else max(side, PROGRAM // min(side, most or side))
     wide = wide if widest is None else min(wide, widest)
     if across is None and limit is not None:
-        wide = _little_idle(limit, wide)
+        wide = little_idle(limit, wide)
     tall = STENCIL[0] if stencil else max(side, PROGRAM // wide)
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     # Where rows are not aligned, a tile twice as large fetches half as much beside it.
