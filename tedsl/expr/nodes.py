@@ -555,13 +555,11 @@ class Reduce(Expr):
 
     `init` (over data axes only) is folded in first when given; otherwise the reducer's identity
     starts.  `repair` (one per source) is what becomes of the folded values when tensors that
-    `sources` read move on while they are folded themselves (`scheduling.algebra.rescaling`); it
-    changes nothing while they stand.  `finish` is applied at the end, over `Folded` values and
-    data axes.  `finite` says that no factor of the sources is infinite or NaN at the points that
-    `where` leaves out, so that a product there may be computed as 0 times something.  With `tf32`
-    float32 factors of products may be rounded to 10 bits, as matrix units take them.
-    Over no axes it folds one point; where such a one goes along with a loop, that point as it is in
-    each iteration, in order.
+    `sources` read move on while they are folded themselves (`scheduling.algebra.rescaling`).
+    `finish` is applied at the end, over `Folded` values and data axes.  `finite` says that no
+    factor of the sources is infinite or NaN at the points that `where` leaves out, so that a
+    product there may be computed as 0 times something; `tf32` that float32 factors may be rounded.
+    Over no axes it folds one point; where that goes along with a loop, as it is in each iteration.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
     """
 

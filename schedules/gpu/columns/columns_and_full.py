@@ -93,7 +93,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         wide = _wide(results, folded, many)
     elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
-    elif not aligned and results is not None and results < WIDE * full_of_programs(gpu_of(s)):
+    elif not aligned and (extent or 0) > PARTS_WIDE and _leaves_room(gpu_of(s), results):
         wide, turn = PARTS_WIDE, NARROW_TURN
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
@@ -122,9 +122,9 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
 
 
-def full_of_programs(gpu: GpuDevice) -> int:
-    """How many programs of four warps all SMs hold at once."""
-    return gpu.sms * gpu.warps_sm // 4
+def _leaves_room(gpu: GpuDevice, results: int | None) -> bool:
+    """True when all SMs hold more programs of four warps than there are wide tiles."""
+    return results is not None and results < WIDE * gpu.sms * gpu.warps_sm // 4
 
 
 def fold_few(s: Schedule, group: Group) -> None:
