@@ -53,6 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
     profile: object = config.getoption("--hypothesis-profile", default=None)
     settings.load_profile(str(profile or os.environ.get("HYPOTHESIS_PROFILE") or "ci"))
     own_gpu()
+    if config.getoption("numprocesses", default=None):
+        # BLAS and OpenMP keep threads that wait busily, which would take the processors from other
+        # tests: a third of the processor time of a tutorial.  Workers inherit this.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     if folder := config.getoption("--keep-failures"):
         config.pluginmanager.register(KeepFailures(folder))
     if config.getoption("--no-ptxas") or importlib.util.find_spec("triton") is None:
