@@ -366,7 +366,7 @@ def report(
     alone = compare({"NumPy": lambda: in_numpy(*exact)}, repeats=3, warmup=0) if GPU else {}
     if not GPU:
         calls["NumPy"] = lambda: in_numpy(*exact)
-    repeats = 5 if options.quick else 50 if GPU else 15
+    repeats = 3 if options.quick else 50 if GPU else 15
     times = {**(compare_cuda if GPU else compare)(calls, repeats=repeats), **alone}
     table = Table(title=f"{problem}, {TOKENS} tokens, {DTYPE}", title_justify="left")
     for heading in ("schedule", "kernels", "moves", "of least", "time", "spread", "vs unfused"):

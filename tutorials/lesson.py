@@ -487,7 +487,7 @@ class Lesson:
     ) -> dict[str, Stats]:
         """Time all in turn.  NumPy beside a GPU has the time `alone` of its one call for the check,
         or is timed by itself where that is quick."""
-        many = repeats or (5 if self.quick else 50 if self.gpu else 40)
+        many = repeats or (3 if self.quick else 50 if self.gpu else 40)
         if not self.gpu:
             everything = {**calls, NUMPY: lambda: numpy(*exact)}
             return compare(everything, repeats=many, max_seconds=5.0)
@@ -516,7 +516,7 @@ class Lesson:
         wanted = calls[base]()
         for name, call in calls.items():
             check(name, call(), wanted, tolerance)
-        many = 5 if self.quick else 30
+        many = 3 if self.quick else 30
         timed = compare(calls, repeats=many, max_seconds=8.0)
         first = timed[base].median
         lines = [
