@@ -9,9 +9,19 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.printer import print_expr
-from tedsl.scheduling.kernels.tree import hosts, in_order, leader_of, levels, loops_around
+from tedsl.scheduling.kernels.tree import (
+    computed_in,
+    group_of,
+    hosts,
+    in_order,
+    leader_of,
+    levels,
+    loops_around,
+    root_of,
+)
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.plan.labels import axis_text
+from tedsl.scheduling.plan.links import indexes_by_data
 from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.stage_facts import Problem
@@ -30,7 +40,7 @@ def computed_problem(
     if not may_need(plan):
         return None
     shown = own_nests(plan)
-    needs = needs_of(infer_again(shown))
+    needs = needs_of(infer_again(shown, _indexed_by_data(shown)))
     for name, found in needs.items():
         stage = shown.stage(name)
         for read in found:
@@ -48,6 +58,14 @@ def refuse_computed(
     reason = problem.reason if made else f"{stage.name} would no longer be legal: {problem.reason}"
     axis = stage.placement.axis if made else None
     return call.refuse(before, reason, axis=axis, hint=problem.hint)
+
+
+def _indexed_by_data(plan: Plan) -> frozenset[str]:
+    """The stages of the kernels in which an index reads a tensor: no other region depends on a
+    result."""
+    found = [stage for stage in plan.stages if indexes_by_data(stage.op)]
+    roots = {each.name for stage in found for each in group_of(plan, root_of(plan, stage))}
+    return computed_in(plan, roots)
 
 
 def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | None:
