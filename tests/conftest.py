@@ -45,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--no-ptxas", action="store_true", help="do not compile the Triton kernels of each test"
     )
     parser.addoption(
+        "--every-architecture",
+        action="store_true",
+        help="compile each of them for every architecture, and not for those that its text decides",
+    )
+    parser.addoption(
         "--keep-failures", type=Path, help="write each failure to this folder as soon as it is met"
     )
 
@@ -61,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(KeepFailures(folder))
     if config.getoption("--no-ptxas") or importlib.util.find_spec("triton") is None:
         return
-    config.add_cleanup(every_kernel.watch())
+    config.add_cleanup(every_kernel.watch(bool(config.getoption("--every-architecture"))))
 
 
 def own_gpu() -> None:

@@ -6,10 +6,11 @@ comments only.  The processes of a run share what is done through a folder, whos
 inherit.
 
 A kernel with something in it that Triton compiles in another way on each architecture (`DIFFERENT`)
-is compiled for the three of data centres, and one in `SHARE` for one of the others.  One that was
-made for an architecture (`cuda:sm_80`) runs on no other: it is compiled for that, and for one of
-the rest.  Loads, arithmetic, folds and stores take the same way everywhere, and a kernel of nothing
-else is compiled for one.  Its text decides for which, so that each gets its share of them.
+is compiled for two of the three of data centres, or, one in `SHARE`, for one of these and one of
+the others.  One that was made for an architecture (`cuda:sm_80`) runs on no other: it is compiled
+for that, and for one of the rest.  Loads, arithmetic, folds and stores take the same way
+everywhere, and a kernel of nothing else is compiled for one.  Its text decides for which, so that
+each gets its share of them, the same in every run.  `everywhere` leaves out none.
 
 Left out, and counted, is a kernel that holds or stores more than `VALUES` elements of one tile
 in each thread: ptxas takes minutes over it, and a thread has 255 registers.
@@ -64,10 +65,14 @@ FOLDER = "TEDSL_TESTS_COMPILED"
 _emit = emitter.emit
 _noted: dict[int, tuple[Module, str | None]] = {}
 """Modules by identity, and the architectures that they were made for."""
+_everywhere = [False]
 
 
-def watch() -> Callable[[], None]:
+def watch(everywhere: bool = False) -> Callable[[], None]:
     """Note what is generated from now on.  Call it before tests import `emit` and `lower`.
+
+    Args:
+        everywhere: compile every kernel for all architectures, several times the work.
 
     Returns:
         What to call at the end of the run.
@@ -93,6 +98,7 @@ def watch() -> Callable[[], None]:
             del os.environ[FOLDER]
             folder.cleanup()
 
+    _everywhere[:] = [everywhere]
     lowering = pipeline.lower
     emitter.emit = functools.wraps(_emit)(emit)
     pipeline.lower = functools.wraps(lowering)(lower)
@@ -142,13 +148,17 @@ def compile_noted() -> None:
 
 def _wanted(number: int, different: bool, made_for: str | None) -> frozenset[str]:
     """What a kernel is compiled for, by the number that its text has."""
+    if _everywhere[0]:
+        return frozenset(ARCHITECTURES)
     if not different:
         return frozenset((ARCHITECTURES[number % len(ARCHITECTURES)],))
     if made_for is not None:
         rest = [arch for arch in ARCHITECTURES if arch != made_for]
         return frozenset((made_for, rest[number % len(rest)]))
-    turn, which = divmod(number, len(ALIKE))
-    return frozenset((*FORMS, ALIKE[which]) if turn % SHARE == 0 else FORMS)
+    turn, first = divmod(number, len(FORMS))
+    turn, other = divmod(turn, len(ALIKE))
+    second = FORMS[first - 1] if turn % SHARE else ALIKE[other]
+    return frozenset((FORMS[first], second))
 
 
 def _compile_new(
