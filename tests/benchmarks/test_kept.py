@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ LOCK = Path(__file__).parent / "records" / "cuda.lock"
 ROWS: list[dict[str, Any]] = json.loads(LOCK.read_text(encoding="utf-8"))["schedules"]
 
 
+@functools.cache
 def problems() -> dict[tuple[str, str], tuple[Workload, Problem]]:
     """The computations of all rows on a GPU, by what a lock file knows them by."""
     found: dict[tuple[str, str], tuple[Workload, Problem]] = {}
@@ -34,12 +36,9 @@ def problems() -> dict[tuple[str, str], tuple[Workload, Problem]]:
     return found
 
 
-PROBLEMS = problems()
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['sizes'][:24]}")
 def test_the_rules_still_lead_to_it(row: dict[str, Any]) -> None:
-    workload, problem = PROBLEMS[row["workload"], row["sizes"]]
+    workload, problem = problems()[row["workload"], row["sizes"]]
     context = Context(
         workload=workload.hash,
         family=workload.family,
