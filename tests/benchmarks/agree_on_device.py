@@ -2,6 +2,7 @@
 
     python tests/benchmarks/agree_on_device.py --target cuda --out FOLDER --seconds 540
     ... --kind schedules|rules|all      drawn primitives, default rules with drawn decisions, both
+    ... --kind focused                  many calls of primitives of few families
     ... --target cpu | triton-interpret the same pairs there, without a GPU
     ... --target cuda:sm_90             compiled only (also --compile-only), without a GPU
     ... --seeds 0:50000 --jobs 16       which pairs, and how many processes
@@ -42,6 +43,7 @@ from agree_child import Child
 from shrinking import shrink
 
 HERE = Path(__file__).parent
+KINDS = ("schedules", "rules", "focused")
 FINE = ("right", "large")
 SAME = 2
 """Failures of one kind that are made smaller and written out."""
@@ -59,6 +61,7 @@ class Report:
         self.begin = time.monotonic()
         self.counts: dict[str, Counter[str]] = {}
         self.steps: Counter[str] = Counter()
+        self.families: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.kept: list[dict[str, Any]] = []
@@ -70,6 +73,7 @@ class Report:
         with self.lock:
             self.counts.setdefault(kind, Counter())[found["status"]] += 1
             self.steps.update(f"{kind}: {step}" for step in found.get("steps", ()))
+            self.families.update(f"{each}: {found['status']}" for each in found.get("families", ()))
             self.seconds.update(found.get("seconds", {}))
             if time.monotonic() - self.written > 10:
                 self.write()
@@ -114,6 +118,7 @@ class Report:
             "kept": self.kept,
             "seconds_by_step": {k: round(v, 1) for k, v in self.seconds.most_common()},
             "primitives": dict(sorted(self.steps.items())),
+            "families": dict(sorted(self.families.items())),
         }
         path = options.out / "agreement.json"
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -253,7 +258,7 @@ def asked() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="where counts and failures go")
     parser.add_argument("--target", default="cuda")
-    parser.add_argument("--kind", default="all", choices=("all", "schedules", "rules"))
+    parser.add_argument("--kind", default="all", choices=("all", *KINDS))
     parser.add_argument("--seconds", type=float, default=540.0, help="of the whole run")
     parser.add_argument("--seeds", default="0:1000000", help="from:to")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -301,8 +306,8 @@ def joined(runs: list[dict[str, Any]], out: Path) -> int:
             f"runs of one commit, target and device, and of other seeds: {same}, {seeds}"
         )
     total: dict[str, Any] = {**runs[-1], "seeds": seeds, "kept": [], "failed": []}
-    for name in ("failures", "seconds_by_step", "primitives"):
-        total[name] = dict(sum((Counter(run[name]) for run in runs), Counter()))
+    for name in ("failures", "seconds_by_step", "primitives", "families"):
+        total[name] = dict(sum((Counter(run.get(name, {})) for run in runs), Counter()))
     kinds = sorted({kind for run in runs for kind in run["counts"]})
     total["counts"] = {
         kind: dict(sum((Counter(run["counts"].get(kind, {})) for run in runs), Counter()))

@@ -116,12 +116,13 @@ class Worker:
         if request.get("show"):
             return {"status": "shown", "text": text_of(drawn, self.where), "noted": drawn.noted}
         try:
-            if drawn.schedule is None:
+            if drawn.schedule is None or drawn.error:
                 raise drawn.error or AssertionError("there is no schedule")
             found = self.checked(drawn, drawn.schedule)
             found["steps"] = sorted({each.primitive for each in drawn.schedule.trace.steps})
         except Exception as error:  # whatever it is, it is what was looked for
             found = self.failed(error)
+        found["families"] = drawn.families
         if found["status"] not in ("right", "large"):
             found["noted"] = drawn.noted
         return found

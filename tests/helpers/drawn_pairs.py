@@ -14,6 +14,7 @@ from unittest.mock import patch
 import choices as st
 from choices import Draw, Recorder
 from drawn_chains import chain_schedules, chains
+from drawn_focus import Focus
 from drawn_schedules import attempt, schedules, tensorize
 from guarded import Form
 from scan_strategies import recurrences
@@ -27,15 +28,17 @@ from tedsl.scheduling.handles.schedule import Schedule
 @dataclass
 class Pair:
     """`twice`: it is called again, `torch`: with tensors of PyTorch where it could be arrays of
-    NumPy.  `decisions`: of the rules' knobs, where the rules made the schedule.  `error`: what
-    ended the making of the schedule, which is then not there."""
+    NumPy.  `decisions`: of the rules' knobs, where the rules made the schedule.  `families`: of the
+    primitives in focus.  `error`: what ended the making of the schedule, which then is not there or
+    is as it was before."""
 
     case: Case
-    forms: list[Form]
-    twice: bool
+    forms: list[Form] = field(default_factory=list[Form])
+    twice: bool = False
     torch: bool = False
     schedule: Schedule | None = None
     decisions: dict[str, object] = field(default_factory=dict[str, object])
+    families: tuple[str, ...] = ()
     noted: list[int] = field(default_factory=list[int])
     error: Exception | None = None
 
@@ -51,7 +54,8 @@ def pair(
     """Draw a pair.
 
     Args:
-        kind: "schedules" for drawn primitives, "rules" for default rules with drawn decisions.
+        kind: "schedules" for drawn primitives, "rules" for default rules with drawn decisions,
+            "focused" for many calls of few primitives, after the rules or after nothing.
         target: what the rules schedule for.
         seed: of what is drawn.
         given: the numbers to draw instead.
@@ -61,19 +65,42 @@ def pair(
     """
     draw = Recorder(seed, given)
     large = draw(st.integers(0, 2)) == 2 if extents == "mixed" else extents == "large"
-    case: Case = draw(cases(large))
-    twice, torch = draw(st.integers(0, 3)) == 3, draw(st.integers(0, 3)) == 3
-    unaligned = draw(st.integers(0, 2)) == 2
-    count = len(case.inputs) + len(case.outputs)
-    forms = [draw(_forms()) if unaligned else Form() for _ in range(count)]
-    found = Pair(case, [Form()] * count if aligned else forms, twice, torch, noted=draw.noted)
+    if kind == "focused":
+        return _focused(draw, cases(large), target, aligned)
+    found = Pair(draw(cases(large)), noted=draw.noted)
+    _called(draw, found, aligned)
     try:
         if kind == "rules":
-            found.schedule = by_rules(draw, case, target, found.decisions)
+            found.schedule = by_rules(draw, found.case, target, found.decisions)
         else:
-            found.schedule = draw(_schedules(case))
+            found.schedule = draw(_schedules(found.case))
     except Exception as error:  # the caller counts it
         found.error = error
+    return found
+
+
+def _called(draw: Draw, found: Pair, aligned: bool) -> None:
+    """How it is called."""
+    found.twice, found.torch = (draw(st.integers(0, 3)) == 3 for _ in range(2))
+    unaligned = draw(st.integers(0, 2)) == 2
+    count = len(found.case.inputs) + len(found.case.outputs)
+    forms = [draw(_forms()) if unaligned else Form() for _ in range(count)]
+    found.forms = [Form()] * count if aligned else forms
+
+
+def _focused(draw: Recorder, cases: Any, target: str, aligned: bool) -> Pair:
+    """With the definitions after the primitives, which they are to suit."""
+    focus = draw(st.composite(Focus)())
+    found = Pair(Case(), families=focus.families, noted=draw.noted)
+    while not focus.ended:
+        found.case = draw(cases)
+        try:
+            found.schedule = focus.start(found.case, lambda c: schedule_for(c.outputs, target))
+            focus.call(found.schedule)
+        except Exception as error:  # the caller counts it
+            found.error = error
+            return found
+    _called(draw, found, aligned)
     return found
 
 

@@ -6,7 +6,7 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -48,10 +48,16 @@ def schedules(
 
     What it assumes holds for `sizes`.
     """
-    schedule = te.create_schedule(list(outputs))
-    _SIZES[schedule] = sizes or {}
+    schedule = started(outputs, sizes)
     for _ in steps(draw, max_steps):
         attempt(draw, schedule)
+    return schedule
+
+
+def started(outputs: Sequence[Tensor], sizes: Mapping[Var, int] | None = None) -> Schedule:
+    """Nothing is scheduled yet; what is assumed later holds for `sizes`."""
+    schedule = te.create_schedule(list(outputs))
+    _SIZES[schedule] = sizes or {}
     return schedule
 
 
@@ -63,11 +69,17 @@ def steps(draw: Draw, most: int) -> Iterator[int]:
         yield number
 
 
-def attempt(draw: Draw, schedule: Schedule) -> None:
-    """Draw one primitive and its arguments, and call it."""
-    primitive = draw(st.sampled_from(PRIMITIVES))
+def attempt(
+    draw: Draw,
+    schedule: Schedule,
+    primitives: Sequence[Primitive] = (),
+    but: Set[str] = frozenset(),
+) -> None:
+    """Draw one primitive (of all where none is given) and its arguments, and call it; of the stages
+    `but` only where there are no others."""
+    primitive = draw(st.sampled_from(primitives or PRIMITIVES))
     stages = [s for s in schedule.stages if isinstance(s.op, (ComputeOp, ExternOp))]
-    stage = draw(st.sampled_from(stages))
+    stage = draw(st.sampled_from([s for s in stages if s.name not in but] or stages))
     try:
         primitive(draw, schedule, stage)
     except ScheduleError:
