@@ -1,8 +1,8 @@
 """Drawn pairs by the thousand, on a GPU, a CPU or Triton's interpreter, compared with the oracle.
 
     python tests/benchmarks/agree_on_device.py --target cuda --out FOLDER --seconds 540
-    ... --kind schedules|rules|all      drawn primitives, default rules with drawn decisions, both
-    ... --kind focused                  many calls of primitives of few families
+    ... --kind schedules|rules|focused  drawn primitives, default rules with drawn decisions, many
+                                        calls of few primitives; without it all three
     ... --target cpu | triton-interpret the same pairs there, without a GPU
     ... --target cuda:sm_90             compiled only (also --compile-only), without a GPU
     ... --seeds 0:50000 --jobs 16       which pairs, and how many processes
@@ -341,8 +341,7 @@ def all_of(options: argparse.Namespace, folder: Path) -> int:
     """Run as many pairs as there is time for."""
     options.out.mkdir(parents=True, exist_ok=True)
     first, last = map(int, options.seeds.split(":"))
-    mixed = ("schedules", "rules", "schedules", "rules", "schedules")
-    kinds = mixed if options.kind == "all" else (options.kind,)
+    kinds = (*KINDS, "schedules", "rules") if options.kind == "all" else (options.kind,)
     work = ((kinds[n % len(kinds)], n) for n in range(first, last))
     report = Report(options)
     runners = [Runner(n, work, report, folder) for n in range(options.jobs)]

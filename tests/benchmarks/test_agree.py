@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from agree_child import Child
 from agree_worker import Worker
 from agreeing import _held
 from choices import Recorder, integers, lists, permutations, sets
+from drawn_focus import DRAWERS, FAMILIES, Focus
 from drawn_pairs import pair
 from failing_programs import program
 from fake_cuda import fake_cuda
@@ -27,6 +29,7 @@ from strategies import computes
 import tedsl as te
 from tedsl.checking.written_out import Writer
 from tedsl.reference.reference import evaluate
+from tedsl.scheduling import primitives
 
 FAULTY = """
 import json, os, signal, sys, time
@@ -70,7 +73,7 @@ def test_a_recorder_draws_the_same_again() -> None:
     assert drawn(Recorder(given=[])) == ([3], ["a", "b", "c", "d"], set())
 
 
-@pytest.mark.parametrize("kind", ["schedules", "rules"])
+@pytest.mark.parametrize("kind", agree_on_device.KINDS)
 def test_a_seed_and_its_numbers_make_the_same_pair(kind: str) -> None:
     for seed in range(12):
         first = pair(kind, "cpu", f"{kind}:{seed}")
@@ -78,6 +81,29 @@ def test_a_seed_and_its_numbers_make_the_same_pair(kind: str) -> None:
         assert repr(again.case) == repr(first.case)
         assert str(again.schedule) == str(first.schedule)
         assert again.decisions == first.decisions
+        assert again.families == first.families
+
+
+def test_a_focus_is_on_few_primitives_and_every_family_comes() -> None:
+    """Also on one that is added later: a family is a folder."""
+    folders = {path.parent.name for path in Path(primitives.__file__).parent.glob("*/api.py")}
+    assert set(FAMILIES.values()) == folders
+    found = [Focus(Recorder(seed)) for seed in range(300)]
+    assert {family for focus in found for family in focus.families} == folders
+    assert {drawer for focus in found for drawer in focus.drawers} >= set(DRAWERS)
+    assert all(len(focus.drawers) <= 6 for focus in found)
+
+
+def test_a_focus_calls_often_what_suits() -> None:
+    families, lengths = Counter[str](), list[int]()
+    for seed in range(40):
+        drawn = pair("focused", "cpu", f"focused:{seed}")
+        assert drawn.schedule is not None
+        called = {FAMILIES.get(step.primitive, "") for step in drawn.schedule.trace.steps}
+        families.update("met" if each in called else "missed" for each in drawn.families)
+        lengths.append(len(drawn.schedule.trace))
+    assert families["met"] > 2 * families["missed"]
+    assert sum(length > 8 for length in lengths) >= 12
 
 
 def test_pairs_differ_in_what_users_write() -> None:
@@ -195,9 +221,7 @@ def test_processes_are_spread_over_devices(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "argv", ["agree", "--out", str(tmp_path), *options])
     assert agree_on_device.main() == 0
     kept = json.loads((tmp_path / "agreement.json").read_text())
-    steps = {
-        name.removeprefix("rules: ").removeprefix("schedules: ") for name in kept["primitives"]
-    }
+    steps = {name.partition(": ")[2] for name in kept["primitives"]}
     assert steps == {"device 0", "device 1"}
     assert (kept["pairs"], kept["devices"]) == (400, 2)
 

@@ -1,8 +1,8 @@
 """Schedules of few primitives that are called often.
 
-A few primitives are drawn first, those of two to four families at most, which are the folders of
-`tedsl/scheduling/primitives`, beside one or two of any as often as all schedules have them; then up
-to twenty calls of them, on a definition on which each of the families has something to do.
+Two to five primitives are drawn first, of all families alike, which are the folders of
+`tedsl/scheduling/primitives`; then up to twenty calls, most of them of these, on a definition that
+suits them: one on which they are accepted.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.stage_handle import primitives_of
 
 CALLS = 20
-DEFINITIONS = 4
-"""How many are drawn before one on which a family has nothing to do is taken."""
+TRIES = 3
+"""How often arguments are drawn for a call before it is given up."""
+DEFINITIONS = 3
+"""Of how many the one is taken for which most of the primitives have been accepted."""
 
 
 def _families() -> dict[str, str]:
@@ -73,35 +75,37 @@ DRAWERS = _drawn()
 
 
 class Focus:
-    """Primitives, the families that are in focus, and whether the rules schedule before them."""
+    """The primitives, the families that are in focus, and whether the rules schedule before them."""
 
     def __init__(self, draw: Draw) -> None:
-        first = _several(draw, list(DRAWERS), 2, 4)
-        self.families = tuple(sorted({family for each in first for family in DRAWERS[each]}))
-        self.drawers = [*first, *_several(draw, list(PRIMITIVES), 0, 2)]
+        self.drawers = _several(draw, list(DRAWERS), 2, 5)
+        self.families = tuple(sorted({each for d in self.drawers for each in DRAWERS[d]}))
         self.by_rules = draw(st.integers(0, 2)) == 2
         self.draw = draw
-        self.left = DEFINITIONS
-
-    @property
-    def ended(self) -> bool:
-        """Whether no other definition is to be drawn."""
-        return self.left == 0
 
     def start(self, case: Case, rules: Callable[[Case], Schedule]) -> Schedule:
         """What the primitives are called on."""
         return rules(case) if self.by_rules else started(case.outputs, case.sizes)
 
-    def call(self, schedule: Schedule) -> None:
-        """Call them, of all stages or mostly of one and of what is made meanwhile."""
-        draw, before = self.draw, len(schedule.trace)
+    def call(self, schedule: Schedule) -> int:
+        """Call them, of all stages or mostly of one and of what is made meanwhile; now and then
+        another, which may be what makes one of them legal.
+
+        Returns:
+            of how many no call was accepted.
+        """
+        draw, missed = self.draw, set(self.drawers)
         names = {stage.name for stage in schedule.stages}
         others = names - {draw(st.sampled_from(sorted(names)))} if draw(st.booleans()) else set()
         for _ in steps(draw, CALLS):
-            attempt(draw, schedule, self.drawers, others if draw(st.integers(0, 3)) else set())
-        called = {step.primitive for step in schedule.trace.steps[before:]}
-        accepted = {FAMILIES[each] for each in called if each in FAMILIES}
-        self.left = 0 if accepted >= set(self.families) else self.left - 1
+            among = self.drawers if draw(st.integers(0, 3)) else PRIMITIVES
+            drawer = draw(st.sampled_from(among))
+            for _ in range(TRIES):
+                stages = others if draw(st.integers(0, 3)) else set[str]()
+                if attempt(draw, schedule, drawer, stages):
+                    missed.discard(drawer)
+                    break
+        return len(missed)
 
 
 def _several(draw: Draw, among: list[Primitive], least: int, most: int) -> list[Primitive]:

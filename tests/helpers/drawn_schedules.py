@@ -29,6 +29,8 @@ from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")
 PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "parallel", "tensor_core")
+PRINTED = 8
+"""Steps of a schedule that is printed at each: most of the time would go there in longer ones."""
 SCOPES = ("local", "local", "global", "shared")
 
 
@@ -70,34 +72,35 @@ def steps(draw: Draw, most: int) -> Iterator[int]:
 
 
 def attempt(
-    draw: Draw,
-    schedule: Schedule,
-    primitives: Sequence[Primitive] = (),
-    but: Set[str] = frozenset(),
-) -> None:
-    """Draw one primitive (of all where none is given) and its arguments, and call it; of the stages
-    `but` only where there are no others."""
-    primitive = draw(st.sampled_from(primitives or PRIMITIVES))
+    draw: Draw, schedule: Schedule, primitive: Primitive | None = None, but: Set[str] = frozenset()
+) -> bool:
+    """Draw a primitive, where none is given, and its arguments, and call it, of the stages `but`
+    only where there are no others; whether it was accepted."""
+    primitive = primitive or draw(st.sampled_from(PRIMITIVES))
     stages = [s for s in schedule.stages if isinstance(s.op, (ComputeOp, ExternOp))]
     stage = draw(st.sampled_from([s for s in stages if s.name not in but] or stages))
+    before = len(schedule.trace)
     try:
         primitive(draw, schedule, stage)
     except ScheduleError:
         event(f"refused {primitive.__name__}")
-    else:
-        event(f"accepted {primitive.__name__}")
+        return False
+    event(f"accepted {primitive.__name__}")
+    return len(schedule.trace) > before
 
 
 def call(schedule: Schedule, primitive: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a primitive; a refusal gives advice and leaves the schedule as it was."""
     known = _PRINTED.get(schedule)
     if known is None or known[0] is not schedule.plan:
-        known = _PRINTED[schedule] = (schedule.plan, str(schedule))
+        text = str(schedule) if len(schedule.trace) <= PRINTED else ""
+        known = _PRINTED[schedule] = (schedule.plan, text)
     before = (*known, len(schedule.trace))
     try:
         return primitive(*args, **kwargs)
     except ScheduleError as error:
-        assert (schedule.plan, str(schedule), len(schedule.trace)) == before, "a refusal changed it"
+        after = (schedule.plan, known[1] and str(schedule), len(schedule.trace))
+        assert after == before, "a refusal changed it"
         assert str(error).strip() and error.hint, f"a refusal without advice: {error}"
         raise
 
