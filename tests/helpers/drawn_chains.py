@@ -13,7 +13,8 @@ from typing import Any
 import choices as st
 import numpy as np
 from choices import event
-from drawn_schedules import attempt, call, compute_at, schedules, steps
+from drawn_calls import FACTORS, call, steps
+from drawn_schedules import attempt, compute_at, schedules
 from strategies import Case, Dim, Draw
 
 import tedsl as te
@@ -31,7 +32,6 @@ ROWS = (0, 1, 2, 3, 5, 7)
 LONG = (1, 7, 8, 16, 33, 56, 64, 128, 129, 256, 1000, 1024)
 MANY = (1, 2, 3, 7, 8, 16, 17, 32)
 INTEGERS = ("int8", "uint8", "int32", "uint16")
-FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
 Value = Callable[..., Any]
 
 

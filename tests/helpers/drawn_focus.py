@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import Any
 
 import choices as st
 from choices import Draw
+from drawn_calls import steps
 from drawn_chains import again, fuse_chain
-from drawn_schedules import PRIMITIVES, Primitive, attempt, started, steps
+from drawn_schedules import PRIMITIVES, Primitive, attempt, started
 from strategies import Case
 
 import tedsl as te
@@ -75,7 +75,7 @@ DRAWERS = _drawn()
 
 
 class Focus:
-    """The primitives, the families that are in focus, and whether the rules schedule before them."""
+    """The primitives, their families, and whether the rules schedule before them."""
 
     def __init__(self, draw: Draw) -> None:
         self.drawers = _several(draw, list(DRAWERS), 2, 5)

@@ -6,12 +6,13 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import choices as st
 from choices import event
+from drawn_calls import FACTORS, axis_of, call, steps
 from intrinsics import micro_kernel
 from strategies import Draw
 
@@ -24,19 +25,14 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.trace.replay import replay
-from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
-FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")
 PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "parallel", "tensor_core")
-PRINTED = 8
-"""Steps of a schedule that is printed at each: most of the time would go there in longer ones."""
 SCOPES = ("local", "local", "global", "shared")
 
 
 _SIZES: WeakKeyDictionary[Schedule, Mapping[Var, int]] = WeakKeyDictionary()
-_PRINTED: WeakKeyDictionary[Schedule, tuple[object, str]] = WeakKeyDictionary()
-"""The text of a schedule before a call that was refused is that before the next one."""
 
 
 @st.composite
@@ -63,14 +59,6 @@ def started(outputs: Sequence[Tensor], sizes: Mapping[Var, int] | None = None) -
     return schedule
 
 
-def steps(draw: Draw, most: int) -> Iterator[int]:
-    """At most so many, each behind a number of its own: one that is left out moves no other."""
-    for number in range(most):
-        if draw(st.integers(0, most)) == 0:
-            return
-        yield number
-
-
 def attempt(
     draw: Draw, schedule: Schedule, primitive: Primitive | None = None, but: Set[str] = frozenset()
 ) -> bool:
@@ -89,38 +77,16 @@ def attempt(
     return len(schedule.trace) > before
 
 
-def call(schedule: Schedule, primitive: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a primitive; a refusal gives advice and leaves the schedule as it was."""
-    known = _PRINTED.get(schedule)
-    if known is None or known[0] is not schedule.plan:
-        text = str(schedule) if len(schedule.trace) <= PRINTED else ""
-        known = _PRINTED[schedule] = (schedule.plan, text)
-    before = (*known, len(schedule.trace))
-    try:
-        return primitive(*args, **kwargs)
-    except ScheduleError as error:
-        after = (schedule.plan, known[1] and str(schedule), len(schedule.trace))
-        assert after == before, "a refusal changed it"
-        assert str(error).strip() and error.hint, f"a refusal without advice: {error}"
-        raise
-
-
-def _axis(draw: Draw, stage: Stage) -> Axis:
-    """A loop of the stage; when it has none, its root axis or an axis that belongs nowhere."""
-    candidates = [*stage.leaf_iter_vars, *stage.leaf_iter_vars, *stage.plan.root_axes]
-    return draw(st.sampled_from(candidates)) if candidates else Axis("nowhere")
-
-
 def split(draw: Draw, s: Schedule, stage: Stage) -> None:
     option = "factor" if draw(st.booleans()) else "nparts"
-    call(s, stage.split, _axis(draw, stage), **{option: draw(st.sampled_from(FACTORS))})
+    call(s, stage.split, axis_of(draw, stage), **{option: draw(st.sampled_from(FACTORS))})
 
 
 def skew(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Often split afterwards, with a part of its own for what is cut at the start."""
     along = draw(st.sampled_from([*stage.plan.root_axes, Axis("nowhere")]))
     step, modulus = draw(st.integers(1, 9)), draw(st.sampled_from((1, 2, 4, 8)))
-    axis = call(s, stage.skew, _axis(draw, stage), along, step=step, modulus=modulus)
+    axis = call(s, stage.skew, axis_of(draw, stage), along, step=step, modulus=modulus)
     if draw(st.booleans()):
         outer, _ = call(s, stage.split, axis, factor=draw(st.sampled_from(FACTORS)))
         call(s, stage.partition, outer, "ends")
@@ -144,21 +110,21 @@ def reorder(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def bind(draw: Draw, s: Schedule, stage: Stage) -> None:
     leaves = stage.leaf_iter_vars
-    axis = leaves[0] if leaves and draw(st.booleans()) else _axis(draw, stage)
+    axis = leaves[0] if leaves and draw(st.booleans()) else axis_of(draw, stage)
     call(s, stage.bind, axis, draw(st.sampled_from(THREADS)))
 
 
 def vectorize(draw: Draw, s: Schedule, stage: Stage) -> None:
     leaves = stage.leaf_iter_vars
-    call(s, stage.vectorize, leaves[-1] if leaves and draw(st.booleans()) else _axis(draw, stage))
+    call(s, stage.vectorize, leaves[-1] if leaves and draw(st.booleans()) else axis_of(draw, stage))
 
 
 def unroll(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.unroll, _axis(draw, stage))
+    call(s, stage.unroll, axis_of(draw, stage))
 
 
 def parallel(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.parallel, _axis(draw, stage))
+    call(s, stage.parallel, axis_of(draw, stage))
 
 
 def atomic(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -184,15 +150,15 @@ def atomic(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 
 def pipeline(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.pipeline, _axis(draw, stage), draw(st.integers(1, 4)))
+    call(s, stage.pipeline, axis_of(draw, stage), draw(st.integers(1, 4)))
 
 
 def reverse(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.reverse, _axis(draw, stage))
+    call(s, stage.reverse, axis_of(draw, stage))
 
 
 def serial(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.serial, _axis(draw, stage))
+    call(s, stage.serial, axis_of(draw, stage))
 
 
 def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -201,7 +167,7 @@ def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
         call(s, stage.compute_at, *draw(st.sampled_from(places)))
         return
     other = draw(st.sampled_from(s.stages))
-    call(s, stage.compute_at, other, _axis(draw, other))
+    call(s, stage.compute_at, other, axis_of(draw, other))
 
 
 def store_at(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -219,9 +185,11 @@ def store_at(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 
 def compute_with(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """With one that is placed alike and neither reads it nor is read by it, where there is one."""
     others = [o for o in s.stages if o.name != stage.name and isinstance(o.op, ComputeOp)]
     alike = [o for o in others if o.plan.placement.axis is stage.plan.placement.axis]
-    leader = draw(st.sampled_from(alike or others or [stage]))
+    apart = [o for o in alike if stage.op not in _before(o.op) and o.op not in _before(stage.op)]
+    leader = draw(st.sampled_from(apart or alike or others or [stage]))
     loops = leader.leaf_iter_vars
     if loops and draw(st.integers(0, 3)):
         axis = loops[0] if draw(st.booleans()) else draw(st.sampled_from(loops))
@@ -230,23 +198,49 @@ def compute_with(draw: Draw, s: Schedule, stage: Stage) -> None:
         call(s, stage.compute_with, leader)
 
 
+def _before(op: Operation) -> set[Operation]:
+    """All that an operation reads, and what that reads."""
+    found, left = set[Operation](), [op]
+    while left:
+        reads = {tensor.op for tensor in tensors_read(left.pop())} - found
+        found |= reads
+        left += reads
+    return found
+
+
+def _programs(draw: Draw, s: Schedule, stage: Stage) -> list[Axis]:
+    """The loops of the grid; where there are none the outermost may become one."""
+    loops = stage.leaf_iter_vars
+    programs = [a for a in loops if stage.plan.mark(a).kind is LoopKind.PROGRAM]
+    if not programs and loops and draw(st.booleans()):
+        call(s, stage.bind, loops[0], "blockIdx.x")
+        programs = [loops[0]]
+    return programs
+
+
 def compute_last(draw: Draw, s: Schedule, stage: Stage) -> None:
     """By the last programs of a stage that it reads, or of any."""
-    read = {tensor.op for tensor in tensors_read(stage.op)}
-    near = [o for o in s.stages if o.op in read and isinstance(o.op, ComputeOp)]
+    near = _read(s, stage)
     others = [o for o in s.stages if isinstance(o.op, ComputeOp)]
-    call(s, stage.compute_last, draw(st.sampled_from(near or others or [stage])))
+    other = draw(st.sampled_from(near or others or [stage]))
+    _programs(draw, s, other)
+    call(s, stage.compute_last, other)
+
+
+def _read(s: Schedule, stage: Stage) -> list[Stage]:
+    """The computed stages that it reads."""
+    return [s[t.op] for t in tensors_read(stage.op) if isinstance(t.op, ComputeOp)]
 
 
 def compute_across(draw: Draw, s: Schedule, stage: Stage) -> None:
     """By the programs of a loop around where it is read, or of any loop."""
+    stage = draw(st.sampled_from(_read(s, stage) or [stage]))
     places = stage.legal_places()
-    host, at = draw(st.sampled_from(places)) if places else (stage.name, _axis(draw, stage))
-    loops = s[host].leaf_iter_vars
-    programs = [a for a in loops if s[host].plan.mark(a).kind is LoopKind.PROGRAM] or loops
+    host, at = draw(st.sampled_from(places)) if places else (stage, axis_of(draw, stage))
+    programs = _programs(draw, s, host) or host.leaf_iter_vars
     if programs:
         over = draw(st.sampled_from(programs))
-        call(s, stage.compute_across, host, at, _axis(draw, stage), over)
+        call(s, stage.compute_across, host, at, axis_of(draw, stage), over)
 
 
 def compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -275,7 +269,7 @@ def cache_read(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 
 def recompute(draw: Draw, s: Schedule, stage: Stage) -> None:
-    sources = [t for each in s.stages for t in each.op.outputs]
+    sources = [t for each in _read(s, stage) or s.stages for t in each.op.outputs]
     copy = call(s, s.recompute, draw(st.sampled_from(sources)), [stage])
     places = s[copy].legal_places()
     if places and draw(st.booleans()):
@@ -293,11 +287,11 @@ def cache_write(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def divide(draw: Draw, s: Schedule, stage: Stage) -> None:
     at = draw(st.sampled_from((0, 1, 1, 2, 3, 4, 5, 8)))
-    call(s, s.divide, stage.op.outputs[0], _axis(draw, stage), at)
+    call(s, s.divide, stage.op.outputs[0], axis_of(draw, stage), at)
 
 
 def rfactor(draw: Draw, s: Schedule, stage: Stage) -> None:
-    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [_axis(draw, stage)]
+    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [axis_of(draw, stage)]
     axis = draw(st.sampled_from(axes))
     if draw(st.booleans()):
         axis = draw(
@@ -308,10 +302,9 @@ def rfactor(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def reverse_compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
     """A stage that the drawn one reads where there is one, at one of its outer loops."""
-    read = [s[t.op] for t in tensors_read(stage.op) if isinstance(t.op, ComputeOp)]
-    other = draw(st.sampled_from(read or s.stages))
+    other = draw(st.sampled_from(_read(s, stage) or s.stages))
     leaves = other.leaf_iter_vars[:2]
-    axis = draw(st.sampled_from(leaves)) if leaves and draw(st.booleans()) else _axis(draw, other)
+    axis = draw(st.sampled_from(leaves)) if leaves and draw(st.booleans()) else axis_of(draw, other)
     call(s, stage.reverse_compute_at, other, axis)
 
 
@@ -327,11 +320,13 @@ def undo(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 
 def decompose_reduction(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, s.decompose_reduction, stage.op.outputs[0], _axis(draw, stage))
+    call(s, s.decompose_reduction, stage.op.outputs[0], axis_of(draw, stage))
 
 
 def transform_layout(draw: Draw, s: Schedule, stage: Stage) -> None:
-    """Permuted, split, fused, shifted or reversed; sometimes with two elements at one place."""
+    """Permuted, split, fused, shifted or reversed; sometimes with two elements at one place.  Of
+    what is read, where the drawn stage reads something."""
+    stage = draw(st.sampled_from([*_read(s, stage), stage]))
     sizes = stage.op.shape
     kind = draw(st.sampled_from(("permute", "split", "fuse", "shift", "reverse", "mix", "drop")))
     step, place = draw(st.sampled_from((1, 2, 3, 4, 8))), draw(st.integers(0, 2))
@@ -374,7 +369,7 @@ def group(draw: Draw, s: Schedule, stage: Stage) -> None:
     first, target = draw(st.sampled_from(s.stages)), draw(st.sampled_from(s.stages))
     made = s.create_group(stage, first, include_inputs=draw(st.booleans()))
     if draw(st.integers(0, 3)):
-        call(s, made.compute_at, target, _axis(draw, target))
+        call(s, made.compute_at, target, axis_of(draw, target))
     else:
         call(s, made.compute_root)
 
@@ -409,21 +404,22 @@ def cut(draw: Draw, s: Schedule, stage: Stage) -> None:
     sizes = [v for v in runtime_sizes(s.plan).values() if v.dtype.is_integer]
     if sizes and draw(st.booleans()):
         points.append(draw(st.sampled_from(sizes)) - draw(st.integers(-2, 4)))
-    call(s, stage.cut, _axis(draw, stage), *points)
+    call(s, stage.cut, axis_of(draw, stage), *points)
 
 
 def partition(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.partition, _axis(draw, stage), draw(st.sampled_from(("always", "never", "auto"))))
+    policy = st.sampled_from(("always", "never", "auto"))
+    call(s, stage.partition, axis_of(draw, stage), draw(policy))
 
 
 def blockize(draw: Draw, s: Schedule, stage: Stage) -> None:
-    call(s, stage.blockize, _axis(draw, stage))
+    call(s, stage.blockize, axis_of(draw, stage))
 
 
 def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
     """What TVM scripts say of memory and threads."""
     kind = draw(st.integers(0, 5))
-    axis = _axis(draw, stage)
+    axis = axis_of(draw, stage)
     if kind == 5:
         then = draw(st.sampled_from((None, "first", "normal")))
         call(s, stage.evict, draw(st.sampled_from(("first", "last"))), then)
@@ -493,7 +489,7 @@ def around_steps(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def dot(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Only what changes no product: whether it may be a matrix product."""
-    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [_axis(draw, stage)]
+    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [axis_of(draw, stage)]
     axis = draw(st.sampled_from(axes))
     call(s, stage.dot, axis, use=draw(st.booleans()), finite=draw(st.booleans()))
 
@@ -507,7 +503,7 @@ def tensorize(draw: Draw, s: Schedule, stage: Stage) -> None:
     data = [a for a in leaves if a.kind != "reduce"][-2:]
     folded = [a for a in leaves if a.kind == "reduce"][-1:]
     if len(data) < 2 or not folded:
-        call(s, stage.tensorize, _axis(draw, stage), micro_kernel(m, n, k))
+        call(s, stage.tensorize, axis_of(draw, stage), micro_kernel(m, n, k))
         return
     inner: list[Axis] = []
     outer: list[Axis] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-from drawn_schedules import call
+from drawn_calls import call
 from hypothesis import Phase, event, given, note, settings
 from lowering import agrees, same_in_any_order
 
