@@ -96,7 +96,7 @@ def _focused(draw: Recorder, cases: Any, target: str, aligned: bool) -> Pair:
     for _ in range(DEFINITIONS):
         case, schedule = draw(cases), None
         try:
-            schedule = focus.start(case, lambda c: schedule_for(c.outputs, target))
+            schedule = focus.start(case, lambda c: by_rules(draw, c, target, {}))
             missed = focus.call(schedule)
         except Exception as error:  # the caller counts it
             found.case, found.schedule, found.error = case, schedule, error

@@ -25,6 +25,7 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.trace.replay import replay
+from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")
@@ -316,6 +317,7 @@ def undo(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Take back some steps: what is left is what the calls before them make."""
     call(s, s.undo, draw(st.integers(1, 3)))
     again = replay(s.definition, s.trace)
+    again = again.copy(target=Target.parse(s.target)) if s.target else again
     assert str(again) == str(s) and not s.diff(again)
 
 
