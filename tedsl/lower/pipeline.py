@@ -14,7 +14,7 @@ from tedsl.index.evaluate import evaluate_int
 from tedsl.ir.alike import Template, form_of
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
-from tedsl.lower.nests.grid_barrier import check_copies
+from tedsl.lower.nests.grid_barrier import copy_for_others
 from tedsl.lower.nests.kernels import build_nests
 from tedsl.lower.passes.carry_states import carry_states
 from tedsl.lower.passes.check_limits import check_limits
@@ -93,7 +93,7 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     PlanPass("separate_axes", _always(separate_axes)),
     PlanPass("separate_inits", _always(separate_inits)),
     PlanPass("hoist_threads", _always(hoist_threads)),
-    PlanPass("check_copies", _always(check_copies), blocks=False),
+    PlanPass("copy_for_others", _always(copy_for_others), blocks=False),
     PlanPass("complete", complete, PlanLevel.COMPLETE),
     # After it is known which loops contend for a result.
     PlanPass("separate_starts", separate_starts, PlanLevel.COMPLETE),

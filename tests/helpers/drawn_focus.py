@@ -1,13 +1,13 @@
 """Schedules of few primitives that are called often.
 
-Two to five primitives are drawn first, of all families alike, which are the folders of
-`tedsl/scheduling/primitives`; then up to twenty calls, most of them of these, on a definition that
-suits them: one on which they are accepted.
+A family of primitives, which is a folder of `tedsl/scheduling/primitives`, and one of its primitives
+are drawn first, and one to four others; then a definition that suits them, which is one on which
+they are accepted; then up to twenty calls, most of them of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from types import CodeType
 
 import choices as st
@@ -23,10 +23,10 @@ from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.stage_handle import primitives_of
 
 CALLS = 20
-TRIES = 3
-"""How often arguments are drawn for a call before it is given up."""
-DEFINITIONS = 3
-"""Of how many the one is taken for which most of the primitives have been accepted."""
+TRIES, SEARCHED = 3, 8
+"""How often arguments are drawn for a call before it is given up, and for the first call."""
+DEFINITIONS = 6
+"""Of how many the one is taken on which the first primitives are accepted."""
 
 
 def _families() -> dict[str, str]:
@@ -78,7 +78,9 @@ class Focus:
     """The primitives, their families, and whether the rules schedule before them."""
 
     def __init__(self, draw: Draw) -> None:
-        self.drawers = _several(draw, list(DRAWERS), 2, 5)
+        family = draw(st.sampled_from(sorted(set(FAMILIES.values()))))
+        first = draw(st.sampled_from([d for d, own in DRAWERS.items() if family in own]))
+        self.drawers = [first, *_several(draw, [d for d in DRAWERS if d is not first], 1, 4)]
         self.families = tuple(sorted({each for d in self.drawers for each in DRAWERS[d]}))
         self.by_rules = draw(st.integers(0, 2)) == 2
         self.draw = draw
@@ -87,14 +89,29 @@ class Focus:
         """What the primitives are called on."""
         return rules(case) if self.by_rules else started(case.outputs, case.sizes)
 
-    def call(self, schedule: Schedule) -> int:
-        """Call them, of all stages or mostly of one and of what is made meanwhile; now and then
-        another, which may be what makes one of them legal.
+    def accepted(self, schedule: Schedule, drawer: Primitive, but: Set[str] = frozenset()) -> bool:
+        """Whether a call was, and not only what prepares it."""
+        name, made = drawer.__name__, attempt(self.draw, schedule, drawer, but)
+        return name in made if name in FAMILIES else bool(made)
 
-        Returns:
-            of how many no call was accepted.
-        """
-        draw, missed = self.draw, set(self.drawers)
+    def suits(self, schedule: Schedule) -> list[bool]:
+        """Call each once, as soon as arguments are found that are accepted; which were not, of
+        which the first counts most."""
+        missed: list[bool] = []
+        for drawer in self.drawers:
+            found = False
+            for _ in range(SEARCHED):
+                if self.draw(st.integers(0, 2)) == 2:
+                    attempt(self.draw, schedule)  # it may be what makes the one legal
+                if found := self.accepted(schedule, drawer):
+                    break
+            missed.append(not found)
+        return missed
+
+    def call(self, schedule: Schedule) -> None:
+        """Call them, of all stages or mostly of one and of what is made meanwhile, and now and then
+        another."""
+        draw = self.draw
         names = {stage.name for stage in schedule.stages}
         others = names - {draw(st.sampled_from(sorted(names)))} if draw(st.booleans()) else set()
         for _ in steps(draw, CALLS):
@@ -102,10 +119,8 @@ class Focus:
             drawer = draw(st.sampled_from(among))
             for _ in range(TRIES):
                 stages = others if draw(st.integers(0, 3)) else set[str]()
-                if attempt(draw, schedule, drawer, stages):
-                    missed.discard(drawer)
+                if self.accepted(schedule, drawer, stages):
                     break
-        return len(missed)
 
 
 def _several(draw: Draw, among: list[Primitive], least: int, most: int) -> list[Primitive]:

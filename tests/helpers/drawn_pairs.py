@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -92,21 +92,25 @@ def _focused(draw: Recorder, cases: Any, target: str, aligned: bool) -> Pair:
     """With the definitions after the primitives, which they are to suit."""
     focus = Focus(draw)
     found = Pair(Case(), families=focus.families, noted=draw.noted)
-    least = len(focus.drawers) + 1
-    for _ in range(DEFINITIONS):
-        case, schedule = draw(cases), None
-        try:
-            schedule = focus.start(case, lambda c: by_rules(draw, c, target, {}))
-            missed = focus.call(schedule)
-        except Exception as error:  # the caller counts it
-            found.case, found.schedule, found.error = case, schedule, error
-            return found
-        if missed < least:
-            found.case, found.schedule, least = case, schedule, missed
-        if not missed:
-            break
-    _called(draw, found, aligned)
-    return found
+    best = tried = found
+    least: list[bool] | None = None
+    try:
+        for _ in range(DEFINITIONS):
+            tried = replace(found, case=draw(cases))
+            tried.schedule = focus.start(tried.case, lambda c: by_rules(draw, c, target, {}))
+            missed = focus.suits(tried.schedule)
+            if least is None or missed < least:
+                best, least = tried, missed
+            if not any(missed):
+                break
+        tried = best
+        if tried.schedule is not None:
+            focus.call(tried.schedule)
+    except Exception as error:  # the caller counts it
+        tried.error = error
+        return tried
+    _called(draw, tried, aligned)
+    return tried
 
 
 @st.composite

@@ -62,9 +62,9 @@ def started(outputs: Sequence[Tensor], sizes: Mapping[Var, int] | None = None) -
 
 def attempt(
     draw: Draw, schedule: Schedule, primitive: Primitive | None = None, but: Set[str] = frozenset()
-) -> bool:
+) -> set[str]:
     """Draw a primitive, where none is given, and its arguments, and call it, of the stages `but`
-    only where there are no others; whether it was accepted."""
+    only where there are no others; what was accepted."""
     primitive = primitive or draw(st.sampled_from(PRIMITIVES))
     stages = [s for s in schedule.stages if isinstance(s.op, (ComputeOp, ExternOp))]
     stage = draw(st.sampled_from([s for s in stages if s.name not in but] or stages))
@@ -73,9 +73,9 @@ def attempt(
         primitive(draw, schedule, stage)
     except ScheduleError:
         event(f"refused {primitive.__name__}")
-        return False
-    event(f"accepted {primitive.__name__}")
-    return len(schedule.trace) > before
+    else:
+        event(f"accepted {primitive.__name__}")
+    return {step.primitive for step in schedule.trace.steps[before:]}
 
 
 def split(draw: Draw, s: Schedule, stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """Grid barriers (`compute_across`): where the programs of a kernel wait for each other.  On the GPU
-a barrier stands after the stores of what they exchange; on the CPU there is none.
+a barrier stands after the stores of what they exchange; on the CPU there is none, and each program
+computes for itself what the others would.
 
 Part of `build_nests`; imports `context` and `ir`.
 """
@@ -9,36 +10,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tedsl.dtypes import DType
-from tedsl.errors import LowerError
 from tedsl.expr.index_arith import ZERO, constant
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.nests.context import Context
 from tedsl.scheduling.kernels.tree import Phase, grid_loops, root_of
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.graph import loop_readers
+from tedsl.scheduling.plan.graph import fresh_stage, insert_after, loop_readers, reroute
+from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
+from tedsl.scheduling.primitives.graph_rewrites.recompute import copied
+from tedsl.tensor.tensor import ComputeOp
 
 
-def check_copies(plan: Plan) -> Plan:
-    """The same plan, in which only the kernel reads what its programs would exchange: on the CPU
-    each has a copy of its own.
+def copy_for_others(plan: Plan) -> Plan:
+    """What programs would exchange and other kernels read as well is computed for those once more:
+    on the CPU each program has a copy of its own.  So is what that reads inside the kernel.
 
-    Raises:
-        LowerError: other kernels read such a stage.
+    Before:  P = f(M) across the programs of S, M in S, E = g(P) in a kernel of its own
+    After:   and M.again, P.again = f(M.again) at root, E = g(P.again)
     """
-    together = [stage for stage in plan.stages if stage.placement.program is not None]
-    for stage in together:
-        here = root_of(plan, stage)
-        for reader in loop_readers(plan, stage.op):
-            if root_of(plan, reader) is not here:
-                raise LowerError(
-                    f"{stage.name} is computed across the programs of {here.name}, and "
-                    f"{reader.name} reads it in another kernel: on the CPU no program waits for "
-                    "others, and each has a copy of its own",
-                    subject=f"compute_across({stage.name})",
-                    hint=f"compute {reader.name} in {here.name}, or build for a GPU",
-                )
+    if all(stage.placement.program is None for stage in plan.stages):
+        return plan
+    while (found := _read_elsewhere(plan)) is not None:
+        stage, op, readers = found
+        again = copied(op, stage_name(plan, stage.name, "again"))
+        moved = dict(zip(op.outputs, again.outputs, strict=True))
+        plan = insert_after(plan, stage.name, fresh_stage(again.name, again))
+        plan = reroute(plan, moved, readers)
     return plan
+
+
+def _read_elsewhere(plan: Plan) -> tuple[StagePlan, ComputeOp, frozenset[str]] | None:
+    """A stage inside a kernel that stages of other kernels read, and their names."""
+    for stage in plan.stages:
+        if stage.placement.axis is None or not isinstance(stage.op, ComputeOp):
+            continue
+        here = root_of(plan, stage)
+        others = [r for r in loop_readers(plan, stage.op) if root_of(plan, r) is not here]
+        if others:
+            return stage, stage.op, frozenset(reader.name for reader in others)
+    return None
 
 
 def meeting_counters(context: Context) -> Mapping[str | Axis, Buffer]:

@@ -35,7 +35,7 @@ def recompute(plan: Plan, call: Call, tensor: Tensor, readers: Sequence[str]) ->
     require_no_scan(plan, call, source, "its rows are stored where its steps read them")
     require_another_reader(plan, call, source, readers)
     name = stage_name(plan, source.name, "again")
-    made = _copied(op, name)
+    made = copied(op, name)
     after = insert_after(plan, source.name, fresh_stage(name, made))
     moved = dict(zip(op.outputs, made.outputs, strict=True))
     after = reroute(after, moved, frozenset(readers))
@@ -51,14 +51,14 @@ def stored(plan: Plan, stage: StagePlan, index: int) -> tuple[Plan, Tensor] | No
     if not isinstance(op, ComputeOp) or stage.placement.inlined or scan_of(plan, op) is not None:
         return None
     if stage.placement.axis is not None:
-        op = _copied(op, stage_name(plan, stage.name, "again"))
+        op = copied(op, stage_name(plan, stage.name, "again"))
         plan = insert_after(plan, stage.name, fresh_stage(op.name, op))
     result = op.outputs[index]
     outputs = tuple(dict.fromkeys((*plan.outputs, result)))
     return Plan(plan.stages, outputs, plan.assumptions, plan.retired), result
 
 
-def _copied(op: ComputeOp, name: str) -> ComputeOp:
+def copied(op: ComputeOp, name: str) -> ComputeOp:
     """The same definition over axes of its own."""
     fresh: dict[Expr, Expr] = {axis: _axis(axis) for axis in (*op.axes, *op.reduce_axes)}
     return ComputeOp(
