@@ -519,6 +519,10 @@ class ScanOp(ComputeOp):
     spatial_axis_, init, update = spatial_axis, inits, updates  # TVM's names
     state_placeholder = property(attrgetter("states"))
 
+    def axes_of(self, index: int) -> tuple[Expr, ...]:
+        """The axes that output `index` is over."""
+        return self._reads()[index][1].indices
+
     @property
     def first(self) -> Expr:
         """The first step: the number of rows that are given."""

@@ -1,6 +1,6 @@
 """Schedules of few primitives that are called often.
 
-A family of primitives, which is a folder of `tedsl/scheduling/primitives`, and one of its primitives
+A family of primitives, which is a folder of `tedsl/scheduling/primitives`, and one of its own
 are drawn first, and one to four others; then a definition that suits them, which is one on which
 they are accepted; then up to twenty calls, most of them of these.
 """

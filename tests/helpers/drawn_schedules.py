@@ -7,6 +7,7 @@ as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from strategies import Draw
 
 import tedsl as te
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.ir.nodes import LoopKind
 from tedsl.runtime.arguments.sizes import evaluate
 from tedsl.scheduling.handles.schedule import Schedule
@@ -29,6 +30,8 @@ from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")
+MIXED = 1 << 12
+"""Elements of a tensor of which a layout may have places for many more."""
 PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "parallel", "tensor_core")
 SCOPES = ("local", "local", "global", "shared")
 
@@ -347,7 +350,7 @@ def transform_layout(draw: Draw, s: Schedule, stage: Stage) -> None:
                 return [a + step if a is first else a for a in rest]
             case "reverse":
                 return [sizes[place % len(axes)] - 1 - first if a is first else a for a in rest]
-            case "mix":
+            case "mix" if prod(n.value for n in sizes if isinstance(n, Const)) < MIXED:
                 return [(first + 1) // step, *rest[:1], *rest[1:], (first + 1) % step]
             case "drop":
                 return [first % step, *(a for a in rest if a is not first)]

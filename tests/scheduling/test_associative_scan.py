@@ -60,6 +60,23 @@ def test_prefixes(name: str, block: int | None) -> None:
     assert agrees(s, targets=("cpu",))
 
 
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("start", [0.0, 2.0])
+@pytest.mark.parametrize("size", [None, 1])
+def test_a_single_row(size: int | None, start: float, block: int | None) -> None:
+    """No step is left to be folded, and none comes before another."""
+    n = te.size_var("n")
+    rows = n if size is None else size
+    x, state = te.placeholder((rows,), name="x"), te.placeholder((rows,), name="S")
+    first = te.compute((1,), lambda t: te.const(start, "float32"), name="first")
+    update = te.compute((rows,), lambda t: state[t - 1] + x[t], name="U")
+    run = te.scan(first, update, state, name="run")
+    assert isinstance(run, Tensor)
+    s = te.create_schedule(run)
+    s.associative_scan(run, block)
+    assert agrees(s, {n: 1} if size is None else None)
+
+
 @pytest.mark.parametrize("start", [0.0, 2.0])
 def test_a_given_row(start: float) -> None:
     """What changes nothing is no term; any other is the first one."""

@@ -182,6 +182,22 @@ def test_staged_copies() -> None:
     assert agrees(s)
 
 
+def test_a_copy_of_a_state_of_another_shape() -> None:
+    """Inside the steps and behind them, of the state that has more dimensions than the first."""
+    a, b = te.placeholder((5,), name="a"), te.placeholder((5, 3), name="b")
+    x = te.placeholder((5, 3), name="x")
+    starts = [te.placeholder((1,), name="first"), te.placeholder((1, 3), name="others")]
+    sums = te.compute((5,), lambda t: a[t - 1] + b[t - 1, 2], name="sums")
+    rows = te.compute((5, 3), lambda t, i: b[t - 1, i] - a[t - 1] + x[t, i], name="rows")
+    total, last = scans.listed(te.scan(starts, [sums, rows], [a, b], name="both"))
+    y = te.compute((5, 3), lambda t, i: last[t, i] * total[t], name="y")
+    s = te.create_schedule(y)
+    assert s[s.cache_read(last, "local", [y])].op.shape == last.shape
+    s.cache_read(b, "local", [rows])
+    s.cache_read(total, "local", [y])
+    assert agrees(s)
+
+
 def test_a_reduction_in_the_steps_is_split() -> None:
     s = te.create_schedule(scans.recurrent())
     outer, _ = s["mix"].split(s["mix"].op.reduce_axis[0], factor=3)

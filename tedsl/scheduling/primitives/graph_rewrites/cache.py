@@ -42,7 +42,7 @@ from tedsl.scheduling.primitives.online.legality import require_complete
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.placement.rewrite import scope_of
 from tedsl.scheduling.primitives.scans.legality import require_no_scan
-from tedsl.tensor.tensor import ComputeOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ScanOp, Tensor
 
 
 def data_axis(name: str, extent: Expr) -> Axis:
@@ -72,11 +72,7 @@ def cache_read(
     require_readers(plan, call, tensor, readers)
     source = plan.stage(call.stage)
     require_complete(plan, call, source, readers)
-    names = (
-        [labels(source)[axis] for axis in source.op.axes]
-        if isinstance(source.op, ComputeOp)
-        else [f"ax{place}" for place in range(tensor.ndim)]
-    )
+    names = _dimensions(source, tensor)
     axes = tuple(data_axis(name, size) for name, size in zip(names, tensor.shape, strict=True))
     name = stage_name(plan, tensor.name if len(source.op.outputs) > 1 else source.name, kind.value)
     op = ComputeOp(name, axes, (TensorRead(tensor, axes),), tensor.shape)
@@ -89,6 +85,18 @@ def cache_read(
     after = reroute(after, {tensor: op.outputs[0]}, frozenset(readers))
     require_places(plan, call, after)
     return after, name
+
+
+def _dimensions(source: StagePlan, tensor: Tensor) -> list[str]:
+    """What the axes of a copy of `tensor` are called: as those of the stage that it is made by."""
+    op, known = source.op, labels(source)
+    match op:
+        case ScanOp():
+            return [known[axis] for axis in op.axes_of(tensor.index) if isinstance(axis, Axis)]
+        case ComputeOp():
+            return [known[axis] for axis in op.axes]
+        case _:
+            return [f"ax{place}" for place in range(tensor.ndim)]
 
 
 def cache_write(

@@ -159,11 +159,11 @@ class _Steps:
 
     @staticmethod
     def of(op: ScanOp, found: Combination, place: int) -> _Steps:
-        """The given row is the first term, where it is not the identity."""
+        """The given row is the first term, where it is not the identity, or the only row."""
         rows = op.output_shapes[0][0]
         sizes = op.output_shapes[0][1:]
         reducer, time = found.reducer, op.axes[0]
-        if all(map(_is_start, op.inits, reducer.identity)):
+        if constant(rows) != 1 and all(map(_is_start, op.inits, reducer.identity)):
             here: dict[Expr, Expr] = {time: add(time, 1)}
             terms = tuple(substitute(term, here) for term in found.terms)
             return _Steps(
