@@ -350,7 +350,7 @@ def transform_layout(draw: Draw, s: Schedule, stage: Stage) -> None:
                 return [a + step if a is first else a for a in rest]
             case "reverse":
                 return [sizes[place % len(axes)] - 1 - first if a is first else a for a in rest]
-            case "mix" if prod(n.value for n in sizes if isinstance(n, Const)) < MIXED:
+            case "mix" if prod(n.value if isinstance(n, Const) else MIXED for n in sizes) < MIXED:
                 return [(first + 1) // step, *rest[:1], *rest[1:], (first + 1) % step]
             case "drop":
                 return [first % step, *(a for a in rest if a is not first)]

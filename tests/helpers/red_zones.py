@@ -55,5 +55,5 @@ def red_zones(elements: int = 0) -> Generator[None]:
         yield
     for raw, begin, end in given:
         changed = np.flatnonzero(raw != MARK)
-        places = [int(at) - begin for at in changed if not begin <= at < end]
+        places = (changed[(changed < begin) | (changed >= end)] - begin).tolist()
         assert not places, f"{end - begin} bytes were given; written beside them: {places[:8]}"

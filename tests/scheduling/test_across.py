@@ -189,6 +189,33 @@ def test_another_kernel_may_read_what_is_made_of_a_fold_inside() -> None:
 # --- refused
 
 
+@pytest.mark.parametrize("last", ["reader", "place", "inlined"])
+def test_no_kernel_needs_one_that_needs_it(last: str) -> None:
+    """C reads B in a kernel of its own, and D, across whose programs B would be computed, reads C:
+    whichever call would make it so."""
+    A = te.placeholder((6, 4), name="A")
+    B = te.compute((6, 4), lambda i, p: A[i, p] * 2.0, name="B")
+    C = te.compute((6, 4), lambda i, p: B[i, 3 - p] + 1.0, name="C")
+    D = te.compute((6, 4), lambda i, p: C[i, p] - B[i, p], name="D")
+    s = te.create_schedule(D)
+    i, p = s[D].op.axis
+    s[D].reorder(p, i)
+    s[D].bind(p, "blockIdx.x")
+    text = "C reads B in a kernel of its own, whose result D needs"
+    if last == "place":
+        with refused(s, text, "compute C inside D"):
+            s[B].compute_across(s[D], i, s[B].op.axis[1], p)
+        return
+    if last == "reader":
+        s[C].compute_at(s[D], i)
+    else:
+        s[C].compute_inline()
+    s[B].compute_across(s[D], i, s[B].op.axis[1], p)
+    assert agrees(s)
+    with refused(s, text):
+        s[C].compute_root()
+
+
 def test_what_is_no_place() -> None:
     r = rows()
     s, D, M, P = r.s, r.s[r.D], r.s[r.M], r.s[r.P]

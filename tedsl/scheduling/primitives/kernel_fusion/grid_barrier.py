@@ -20,9 +20,16 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of
 from tedsl.index.prove import equal
-from tedsl.scheduling.kernels.tree import beside, finishers, followers, grid_loops, root_of
+from tedsl.scheduling.kernels.tree import (
+    beside,
+    finishers,
+    followers,
+    grid_loops,
+    is_in_circle,
+    root_of,
+)
 from tedsl.scheduling.plan import Cooperative, Plan, StagePlan
-from tedsl.scheduling.plan.graph import is_reduction, loop_readers
+from tedsl.scheduling.plan.graph import is_reduction, loop_readers, path_between
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import special
 from tedsl.scheduling.plan.relations import constant
@@ -44,7 +51,11 @@ def across_problem(
     placed = [(stage, stage.placement) for stage in special(plan)]
     found = [(stage, place) for stage, place in placed if isinstance(place, Cooperative)]
     for stage, across in found:
-        problem = _stage_problem(plan, stage, across) or _host_problem(plan, stage, across)
+        problem = (
+            _stage_problem(plan, stage, across)
+            or _host_problem(plan, stage, across)
+            or _order_problem(plan, stage)
+        )
         if problem is not None:
             return stage, problem
     if not found:
@@ -140,6 +151,19 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem 
                 f"{known[axis]} of {host.name} runs in parts", "take back loop_partition"
             )
     return None
+
+
+def _order_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    """No kernel that reads the stage is needed where it is computed."""
+    here = root_of(plan, stage)
+    others = [r for r in loop_readers(plan, stage.op) if root_of(plan, r) is not here]
+    if not others or not is_in_circle(plan, stage):
+        return None
+    reader = next((r for r in others if path_between(plan, r, here)), others[0])
+    return Problem(
+        f"{reader.name} reads {stage.name} in a kernel of its own, whose result {here.name} needs",
+        f"compute {reader.name} inside {here.name}, or leave {stage.name} at root",
+    )
 
 
 def _whole_problem(
