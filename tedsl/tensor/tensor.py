@@ -509,26 +509,23 @@ class ScanOp(ComputeOp):
     @property
     def inits(self) -> tuple[Tensor, ...]:
         """What the first rows are, for each output."""
-        return tuple(init.tensor for init, _ in self._reads())
+        return tuple(init.tensor for init, _ in self.rows())
 
     @property
     def updates(self) -> tuple[Tensor, ...]:
         """What the later rows are, for each output."""
-        return tuple(update.tensor for _, update in self._reads())
+        return tuple(update.tensor for _, update in self.rows())
 
     spatial_axis_, init, update = spatial_axis, inits, updates  # TVM's names
     state_placeholder = property(attrgetter("states"))
-
-    def axes_of(self, index: int) -> tuple[Expr, ...]:
-        """The axes that output `index` is over."""
-        return self._reads()[index][1].indices
 
     @property
     def first(self) -> Expr:
         """The first step: the number of rows that are given."""
         return self.inits[0].shape[0]
 
-    def _reads(self) -> tuple[tuple[TensorRead, TensorRead], ...]:
+    def rows(self) -> tuple[tuple[TensorRead, TensorRead], ...]:
+        """How each output reads its init and its update, over the axes that are its own."""
         found: list[tuple[TensorRead, TensorRead]] = []
         for body in self.bodies:
             match body:

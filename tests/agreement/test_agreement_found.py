@@ -522,3 +522,24 @@ def test_memory_of_loops_that_never_run(target: str) -> None:
         if target != "cuda:sm_90":
             inputs = {x: np.arange(size, dtype=np.int32), w: np.arange(8, dtype=np.int32)}
             check(Case([moved], inputs, {n: size}), schedule, target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("how", ["unroll", "parallel", "serial", "reverse"])
+def test_cuts_at_a_wider_size(how: str, target: str) -> None:
+    """A loop of int32 is cut at a size of int64: its positions stay int32, wherever they stand."""
+    n = te.size_var("n", "int64")
+    index, table = te.placeholder((7,), "int32", name="index"), te.placeholder((7, n), name="table")
+    turned = te.compute((7, n), lambda i, j: table[(index[i] * 5 - i) % 7, j], name="turned")
+    schedule = te.create_schedule(turned)
+    stage = schedule[turned]
+    i = stage.op.axis[0]
+    stage.cut(i, 3, schedule.size("n") - 4)
+    getattr(stage, how)(i)
+    rng = np.random.default_rng(3)
+    for size in (3, 9, 20):
+        inputs = {
+            index: rng.integers(0, 7, 7).astype(np.int32),
+            table: rng.integers(0, 9, (7, size)).astype(np.float32),
+        }
+        check(Case([turned], inputs, {n: size}), schedule, target)

@@ -16,9 +16,8 @@ from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.nests.context import Context
 from tedsl.scheduling.kernels.tree import Phase, grid_loops, root_of
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan.copies import copied, stage_name
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, loop_readers, reroute
-from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
-from tedsl.scheduling.primitives.graph_rewrites.recompute import copied
 from tedsl.tensor.tensor import ComputeOp
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr import build
-from tedsl.expr.index_arith import add, as_index, both, constant, less, sub
+from tedsl.expr.index_arith import add, as_index, both, constant, less, sub, widened
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of, rewrite, substitute, walk
 from tedsl.index.facts import Facts
@@ -257,7 +257,7 @@ def _start(loop: For, row: _Row, facts: Facts) -> Stmt:
     """The row before the first, where there is an iteration at all, and such a row: a loop that
     starts at row 0 reads none."""
     tile, axes = fresh_tile(row.store.tile)
-    at: dict[Expr, Expr] = {**axes, loop.axis: loop.start}
+    at: dict[Expr, Expr] = {**axes, loop.axis: widened(loop.start, loop.axis.dtype)}
     indices = [substitute(i, at) for i in row.store.indices]
     indices[row.moving] = simplify(sub(indices[row.moving], 1), facts)
     masks = [] if row.store.mask is None else [substitute(row.store.mask, axes)]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.index_arith import ZERO, add, at_most, both, less, maximum, minimum, sub
+from tedsl.expr.index_arith import (
+    ZERO,
+    add,
+    at_most,
+    both,
+    less,
+    maximum,
+    minimum,
+    sub,
+    widened,
+)
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
@@ -65,7 +75,7 @@ def _in_turn(loop: For, ends: Sequence[Expr], facts: Facts) -> Stmt:
         else:
             axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
             serial = loop.kind is LoopKind.SERIAL
-            position = axis if serial else add(axis, begin)
+            position = axis if serial else widened(add(axis, begin), axis.dtype)
             body = substitute_stmt(fresh_copy(loop.body), {loop.axis: position})
             length = end if serial else simplify(sub(end, begin), facts)
             start = begin if serial else ZERO

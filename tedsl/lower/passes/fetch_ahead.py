@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.expr.index_arith import add, as_index, constant, minimum
+from tedsl.expr.index_arith import add, as_index, constant, minimum, widened
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import substitute as in_expr
 from tedsl.expr.visit import walk
@@ -77,7 +77,8 @@ def _ahead(loop: For, stored: frozenset[Buffer], facts: Facts) -> Stmt:
     if not copies:
         return plain
     following = minimum(add(loop.axis, 1), as_index(end - 1))
-    later, now = {loop.axis: following}, {loop.axis: loop.start}
+    dtype = loop.axis.dtype
+    later, now = ({loop.axis: widened(each, dtype)} for each in (following, loop.start))
     fetched = [_filled(copy.store, copy.next, later, facts) for copy in copies.values()]
     body = _without(loop.body, copies, straight[meeting], sequence(fetched))
     turns = [_moved(copy) for copy in copies.values()]

@@ -25,9 +25,9 @@ from tedsl.scheduling.plan import (
     StagePlan,
     Unit,
 )
+from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, insert_before, reroute
-from tedsl.scheduling.plan.labels import labels, unique_name
-from tedsl.scheduling.plan.links import places
+from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import extents, integer, overruns, positions, reached
 from tedsl.scheduling.plan.scan_structure import is_state, scan_of, step_place
 from tedsl.scheduling.primitives.call import Call
@@ -48,11 +48,6 @@ from tedsl.tensor.tensor import ComputeOp, ScanOp, Tensor
 def data_axis(name: str, extent: Expr) -> Axis:
     """A root data axis of the given extent."""
     return Axis(name, AxisKind.DATA, Range(integer(0, extent.dtype), extent), extent.dtype)
-
-
-def stage_name(plan: Plan, base: str, suffix: str) -> str:
-    """A name for a stage derived from the stage `base`."""
-    return unique_name(f"{base}.{suffix}", places(plan).by_name)
 
 
 def beside(stage: StagePlan) -> Placement:
@@ -92,7 +87,8 @@ def _dimensions(source: StagePlan, tensor: Tensor) -> list[str]:
     op, known = source.op, labels(source)
     match op:
         case ScanOp():
-            return [known[axis] for axis in op.axes_of(tensor.index) if isinstance(axis, Axis)]
+            own = op.rows()[tensor.index][1].indices
+            return [known[axis] for axis in own if isinstance(axis, Axis)]
         case ComputeOp():
             return [known[axis] for axis in op.axes]
         case _:

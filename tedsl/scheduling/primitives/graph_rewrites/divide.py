@@ -13,6 +13,7 @@ from tedsl.expr.visit import substitute
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.plan import Partitioned, Plan, by_itself
+from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import (
     fresh_stage,
     insert_before,
@@ -23,7 +24,6 @@ from tedsl.scheduling.plan.graph import (
 )
 from tedsl.scheduling.primitives.arguments import computed_stage, size
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
 from tedsl.scheduling.primitives.graph_rewrites.divide_legality import (
     require_data_axis,
     require_inside,

@@ -4,16 +4,13 @@ objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
-from tedsl.expr.visit import substitute
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan.copies import copied, stage_name
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, reroute
 from tedsl.scheduling.plan.scan_structure import scan_of
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
     require_another_reader,
     require_computed,
@@ -56,30 +53,3 @@ def stored(plan: Plan, stage: StagePlan, index: int) -> tuple[Plan, Tensor] | No
     result = op.outputs[index]
     outputs = tuple(dict.fromkeys((*plan.outputs, result)))
     return Plan(plan.stages, outputs, plan.assumptions, plan.retired), result
-
-
-def copied(op: ComputeOp, name: str) -> ComputeOp:
-    """The same definition over axes of its own."""
-    fresh: dict[Expr, Expr] = {axis: _axis(axis) for axis in (*op.axes, *op.reduce_axes)}
-    return ComputeOp(
-        name,
-        _renamed(op.axes, fresh),
-        tuple(_body(body, fresh) for body in op.bodies),
-        op.shape,
-        _renamed(op.reduce_axes, fresh),
-        op.tag,
-    )
-
-
-def _axis(axis: Axis) -> Axis:
-    kind = AxisKind.REDUCE if axis.kind is AxisKind.REDUCE else AxisKind.DATA
-    return Axis(axis.name, kind, axis.domain, axis.dtype)
-
-
-def _renamed(axes: Sequence[Axis], fresh: Mapping[Expr, Expr]) -> tuple[Axis, ...]:
-    return tuple(new for axis in axes if isinstance(new := fresh[axis], Axis))
-
-
-def _body(body: Expr, fresh: Mapping[Expr, Expr]) -> Expr:
-    moved = substitute(body, fresh)
-    return replace(moved, axes=_renamed(moved.axes, fresh)) if isinstance(moved, Reduce) else moved

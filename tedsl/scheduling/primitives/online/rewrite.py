@@ -14,10 +14,10 @@ from tedsl.expr.visit import rewrite
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.algebra.rescaling import Kind
 from tedsl.scheduling.plan import At, Inlined, Online, OnlineMode, Plan, StagePlan
+from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import fresh_stage, is_output, producers_before, readers, rebuilt
 from tedsl.scheduling.primitives.arguments import leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
 from tedsl.scheduling.primitives.graph_rewrites.legality import reduction
 from tedsl.scheduling.primitives.loops.legality import require_no_options, require_own_nest
 from tedsl.scheduling.primitives.online.chain import (

@@ -13,12 +13,13 @@ from tedsl.expr.visit import substitute
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.plan import Inlined, Plan, StagePlan, by_itself
+from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import fresh_stage, is_output, loop_readers, rebuilt
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import integer
 from tedsl.scheduling.primitives.arguments import leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis, stage_name
+from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
     reduction,
     require_any_order,

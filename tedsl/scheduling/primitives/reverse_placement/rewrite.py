@@ -27,6 +27,7 @@ from tedsl.scheduling.plan import (
     Unit,
     at_loop,
 )
+from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import fresh_stage, insert_before, is_reduction, reroute
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels
@@ -34,7 +35,7 @@ from tedsl.scheduling.plan.relations import derived, extents, ranks
 from tedsl.scheduling.plan.thread_loops import settled
 from tedsl.scheduling.primitives.arguments import computed_stage, leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis, stage_name
+from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis
 from tedsl.scheduling.primitives.graph_rewrites.legality import reduction
 from tedsl.scheduling.primitives.loops.legality import PLAIN
 from tedsl.scheduling.primitives.placement.legality import require_places

@@ -27,6 +27,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.algebra.step_combination import Combination, combination
 from tedsl.scheduling.plan import At, Plan, StagePlan, by_itself
+from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import (
     data_axis_like,
     fresh_stage,
@@ -39,7 +40,7 @@ from tedsl.scheduling.plan.graph import (
 from tedsl.scheduling.plan.scan_structure import crossing
 from tedsl.scheduling.primitives.arguments import computed_stage, size
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis, stage_name
+from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
     factor_place,
     require_loops_of_definition,
