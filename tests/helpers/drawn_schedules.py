@@ -68,16 +68,16 @@ def attempt(
 ) -> set[str]:
     """Draw a primitive, where none is given, and its arguments, and call it, of the stages `but`
     only where there are no others; what was accepted."""
-    primitive = primitive or draw(st.sampled_from(PRIMITIVES))
+    chosen: Primitive = primitive or draw(st.sampled_from(PRIMITIVES))
     stages = [s for s in schedule.stages if isinstance(s.op, (ComputeOp, ExternOp))]
     stage = draw(st.sampled_from([s for s in stages if s.name not in but] or stages))
     before = len(schedule.trace)
     try:
-        primitive(draw, schedule, stage)
+        chosen(draw, schedule, stage)
     except ScheduleError:
-        event(f"refused {primitive.__name__}")
+        event(f"refused {chosen.__name__}")
     else:
-        event(f"accepted {primitive.__name__}")
+        event(f"accepted {chosen.__name__}")
     return {step.primitive for step in schedule.trace.steps[before:]}
 
 

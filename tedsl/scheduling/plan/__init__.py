@@ -4,7 +4,8 @@
   plan and its stages.  These are what `tedsl.scheduling.plan` itself names
 - `links`: who reads whom and what is attached where; `following`: stages of which only what they
   read changed; `differing`: in which stages two plans differ; `diff`: the same, for users
-- `graph`: from operations to a plan, and readers rebuilt after a rewrite
+- `graph`: from operations to a plan, and readers rebuilt after a rewrite; `copies`: an operation
+  once more, under a name of its own
 - `relations`: extents and values of axes; `labels`: names of stages and axes
 - `scan_structure`: which stages belong to the steps of a scan
 - `bounded_reads`: reads at computed indices stay inside their tensors
