@@ -45,6 +45,7 @@ STEPS = ("draw", "reference", "lower", "build", "compile", "run", "compare")
 MINUTES = 120.0
 """Seconds of compiling, as the model tells them, for which a schedule is too large to be tried."""
 ROOM = re.compile(r"needs \d+ of shared memory, the device has")
+TILE = re.compile(r"^a tile of kernel \S+ has \d+ elements")
 DEAD = re.compile(r"CUDA error|illegal memory|device-side|misaligned address|unspecified launch")
 
 
@@ -139,7 +140,8 @@ class Worker:
             if self.device and _is_large(kernel.module):  # it is compiled when it is called
                 return {"status": "large"}
         except (LowerError, BackendError) as error:
-            return {"status": "refused", "message": told(error)}
+            status = "large" if TILE.search(told(error)) else "refused"
+            return {"status": status, "message": told(error)}
         if self.options.compile_only:
             return {"status": "right"}
         self.step("reference")
