@@ -20,6 +20,7 @@ from tedsl.torch.lib import load, torch
 from tedsl.torch.refusals import FAULTS, first_line
 
 _backends: Any = load("torch._dynamo.backends.common")
+_guards: Any = load("torch._guards")
 
 
 def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[..., Any]:
@@ -48,11 +49,14 @@ def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[...,
 def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any], Any]:
     """What AOTAutograd calls with an ATen graph."""
 
-    def compile_graph(module: Any, _: Any) -> Any:
+    def compile_graph(module: Any, given: Any) -> Any:
         graph = GraphReport(kind)
         report.graphs.append(graph)
         try:
-            made = rewritten(module, graph, options)
+            promised = _promised() if kind == "forward of training" else None
+            made = rewritten(module, graph, options, given, promised)
+            if graph.relaid:
+                _tell_strides(made)
         except FAULTS as error:
             fault = RegionReport("the graph", (), fault=first_line(error))
             graph.regions[:] = [fault]
@@ -62,6 +66,25 @@ def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any
         return GraphCode(made, graph)
 
     return compile_graph
+
+
+def _promised() -> int | None:
+    """How many results of a forward pass are not only for the backward pass; None where PyTorch
+    does not say it."""
+    context = _guards.TracingContext.try_get()
+    meta = None if context is None else context.fw_metadata
+    return None if meta is None else int(meta.num_forward) + len(meta.tokens)
+
+
+def _tell_strides(module: Any) -> None:
+    """Tell AOTAutograd how results lie: the backward pass is compiled for it."""
+    context = _guards.TracingContext.try_get()
+    if context is not None and context.output_strides is not None:
+        (results,) = next(iter(reversed(module.graph.nodes))).args
+        fakes = [each.meta.get("val") if hasattr(each, "meta") else None for each in results]
+        context.output_strides += [
+            tuple(each.stride()) if isinstance(each, torch.Tensor) else None for each in fakes
+        ]
 
 
 def explain(model: Callable[..., Any], *arguments: Any, **keywords: Any) -> Report:

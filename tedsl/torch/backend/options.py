@@ -41,6 +41,8 @@ class Options:
     Attributes:
         products: take products and convolutions too where a library is faster: all on the CPU,
             on a GPU those that arithmetic bounds.
+        channels_last: lay out images and weights with channels last for the library's convolutions:
+            True for all, False for none, by default on a GPU where it pays.
         report: a `Report` that is written.
         explain: True writes what became of each graph to standard error; or a function that is
             called with that text.
@@ -53,6 +55,7 @@ class Options:
     """
 
     products: bool = False
+    channels_last: bool | None = None
     report: Report = field(default_factory=Report)
     explain: Callable[[str], object] | None = None
     search: str | None = None
@@ -78,6 +81,7 @@ class Options:
 _ALLOWED = tuple(each.name for each in fields(Options) if each.name not in ("known", "spent"))
 _TYPES: dict[str, tuple[type, ...]] = {
     "products": (bool,),
+    "channels_last": (bool, type(None)),
     "report": (Report,),
     "seconds": (int, float, type(None)),
     "records": (str, Path, bool, type(None)),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tedsl.torch.backend.decisions import pays
-from tedsl.torch.importer.registry import Family, entry_of
+from tedsl.torch.importer.registry import MOVES, Family, entry_of
 
 LARGEST = 64
 """Nodes of one region: the default rules take more than linear time in the stages."""
@@ -104,7 +104,7 @@ def trimmed(group: set[Any]) -> set[Any]:
 
 def _is_view(node: Any) -> bool:
     entry = entry_of(node.target)
-    if entry is None or entry.family not in (Family.VIEW, Family.CREATION):
+    if entry is None or entry.family not in MOVES:
         return False
     schema = node.target._schema
     return entry.family is Family.CREATION or any(

@@ -49,12 +49,23 @@ class RegionReport:
 
 @dataclass
 class GraphReport:
-    """One graph that PyTorch gave the backend: the forward or the backward pass of a part."""
+    """One graph that PyTorch gave the backend: the forward or the backward pass of a part.
+
+    Attributes:
+        kind: which pass.
+        nodes: operators, with the copies that other strides ask for.
+        regions: kernels.
+        left: operators that PyTorch runs, with the reason, and how many.
+        images: convolutions that PyTorch runs, with how their images lie, and how many.
+        relaid: whether anything lies otherwise than PyTorch traced it.
+    """
 
     kind: str
     nodes: int = 0
     regions: list[RegionReport] = field(default_factory=list[RegionReport])
     left: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    images: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    relaid: bool = False
 
     @property
     def taken(self) -> int:
@@ -67,6 +78,10 @@ class GraphReport:
         lines += [
             f"  left to PyTorch: {target} ({count}): {reason}"
             for (target, reason), count in self.left.most_common()
+        ]
+        lines += [
+            f"  images of {target} ({count}): {reason}"
+            for (target, reason), count in self.images.most_common()
         ]
         return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """A graph with its regions as calls of kernels, the rest as it was.
 
 Calls keep their order among those that change an argument or draw random numbers.  Imports
-`partition` and `compiling`.
+`partition`, `relaying` and `compiling`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,53 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
+from tedsl.torch.backend.channels_last import chosen
 from tedsl.torch.backend.compiling import compile_regions
 from tedsl.torch.backend.decisions import decide
 from tedsl.torch.backend.options import Options
 from tedsl.torch.backend.partition import Partition
 from tedsl.torch.backend.region import Part, Region, with_sizes
+from tedsl.torch.backend.relaying import LAY, RELAID, relaid
 from tedsl.torch.backend.report import GraphReport, RegionReport
 from tedsl.torch.lib import changes, fx, torch
 
 
-def rewritten(module: Any, report: GraphReport, options: Options) -> Any:
-    """A module that computes what `module` does, in kernels as far as they say it."""
-    nodes = list(module.graph.nodes)
+def rewritten(
+    module: Any,
+    report: GraphReport,
+    options: Options,
+    given: Sequence[Any] = (),
+    promised: int | None = None,
+) -> Any:
+    """A module that computes what `module` does, in kernels as far as they say it.
+
+    Args:
+        module: an ATen graph with fake values.
+        report: written.
+        options: of the model.
+        given: fake arguments, which may lie otherwise than they were traced.
+        promised: how many results, from the first on, lie as they were traced; None for all.
+    """
+    taken = _taken(module, report, options)
+    training = report.kind != "forward"
+    images, report.images = chosen(
+        list(module.graph.nodes), taken, training, options.channels_last
+    )
+    laid = relaid(module, taken, images, given, promised)
+    report.relaid, report.nodes = laid.module is not module, report.nodes + laid.copies
+    nodes = list(laid.module.graph.nodes)
+    regions = Partition(nodes, laid.taken).regions
+    inside = {node for region in regions for node in region}
+    for node in laid.taken - inside:
+        report.left[str(node.target), "a view or a constant by itself"] += 1
+    return _Rewriter(laid.module, nodes, regions, report, options).made()
+
+
+def _taken(module: Any, report: GraphReport, options: Options) -> set[Any]:
+    """The nodes that tensor expressions compute; the report says of the others why not."""
     taken: set[Any] = set()
     changed = False
-    for node in nodes:
+    for node in module.graph.nodes:
         if node.op != "call_function" or not hasattr(node.target, "_schema"):
             continue
         report.nodes += 1
@@ -37,11 +69,7 @@ def rewritten(module: Any, report: GraphReport, options: Options) -> Any:
             taken.add(node)
         else:
             report.left[str(node.target), decision.reason] += 1
-    regions = Partition(nodes, taken).regions
-    inside = {node for region in regions for node in region}
-    for node in taken - inside:
-        report.left[str(node.target), "a view or a constant by itself"] += 1
-    return _Rewriter(module, nodes, regions, report, options).made()
+    return taken
 
 
 class _Rewriter:
@@ -147,6 +175,10 @@ def eager_of(module: Any, part: Part) -> Any:
     made = {node: graph.placeholder(str(node.name)) for node in part.inputs}
     for node in part.nodes:
         made[node] = graph.node_copy(node, made.__getitem__)
+    for node in part.results:
+        if RELAID in node.meta:
+            strides = list(node.meta["val"].stride())
+            made[node] = graph.call_function(LAY, (made[node], strides))
     graph.output(tuple(made[node] for node in part.results))
     return fx.GraphModule(module, graph)
 

@@ -57,7 +57,14 @@ def keeping(options: Options) -> Generator[Callable[[Compile], Compile]]:
     if disk is None:
         yield lambda compiler: compiler
         return
-    asked = options.products, options.search, options.seconds, options.records, precision.settings()
+    asked = (
+        options.products,
+        options.channels_last,
+        options.search,
+        options.seconds,
+        options.records,
+        precision.settings(),
+    )
     tag = f"{_settings.cache_key_tag} tedsl {kept.tools()} {disk.root} {asked}"
     token = _LOADING.set(_Loading(options, len(options.report.graphs)))
     try:

@@ -33,6 +33,10 @@ class Family(StrEnum):
     SCAN = "running sums"
 
 
+MOVES = (Family.VIEW, Family.CREATION)
+"""Families that compute nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One overload that is taken; `limits` says of what arguments only."""

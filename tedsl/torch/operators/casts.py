@@ -1,4 +1,4 @@
-"""Casts.  Imports `importer` and `elements`."""
+"""Copies in another type, or in another order of memory.  Imports `importer` and `elements`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def to_copy(context: Context, x: Value, *_: Any) -> Value:
 def copy(context: Context, x: Value, source: Value, *_: Any) -> Value:
     """Another tensor's elements in the type and shape of the first."""
     return cast_to(broadcast(source, context.shape()), x.dtype)
+
+
+@takes(Family.CAST, prims.inductor_force_stride_order.default)
+def relaid(context: Context, x: Value, *_: Any) -> Value:
+    """The same elements, under the strides that the fake result has."""
+    del context
+    return x
 
 
 @takes(Family.CAST, prims.convert_element_type.default)
