@@ -69,6 +69,25 @@ def _polygamma_(x: Any, n: int) -> Any:
     return x.copy_(aten.polygamma(n, x))
 
 
+def _bias_apart(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+    """A convolution on a GPU, and its bias as an addition, which joins what follows: to cuDNN it is
+    one more pass over the result."""
+    if bias is None or x.device.type != "cuda":
+        return NotImplemented
+    sizes = [bias.shape[0], *[1] * (weight.dim() - 2)]
+    return aten.convolution.default(x, weight, None, *rest) + bias.view(sizes)
+
+
+def _bias_apart_backward(gradient: Any, *given: Any) -> Any:
+    """The gradients of a convolution on a GPU, that of its bias as a sum, which joins what is
+    before."""
+    *rest, mask = given
+    if not mask[2] or gradient.device.type != "cuda":
+        return NotImplemented
+    others = aten.convolution_backward.default(gradient, *rest, [*mask[:2], False])
+    return *others[:2], gradient.sum([d for d in range(gradient.dim()) if d != 1])
+
+
 IN_PLACE: dict[Any, Any] = {
     aten.polygamma_.default: _polygamma_,
 }
@@ -91,4 +110,6 @@ def table() -> dict[Any, Any]:
     for target, decomposition in found.items():
         if has_kernel(target) and not target._schema.is_mutable:
             found[target] = RoundedOnce(decomposition)
+    found[aten.convolution.default] = _bias_apart
+    found[aten.convolution_backward.default] = _bias_apart_backward
     return found

@@ -43,7 +43,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [
         ({"serach": "quick"}, "unknown option 'serach'(?s:.*)did you mean 'search'"),
         ({"search": "quik"}, "unknown search 'quik'(?s:.*)did you mean 'quick'"),
-        ({"zzz": 1}, "allowed products, report, explain, search, seconds, records"),
+        ({"zzz": 1}, "allowed products, channels_last, report, explain, search, seconds, records"),
         ({"products": 3}, "the option 'products' is 3(?s:.*)bool"),
         ({"explain": "yes"}, "the option 'explain' is 'yes'"),
     ],

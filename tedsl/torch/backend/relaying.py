@@ -197,6 +197,19 @@ class _Walk:
             return made
         return self._lay(made, tuple(fake.stride()))
 
+    def _promised(self, node: Any) -> Any:
+        """What stands for a result, with the strides that it had, those of dimensions of one
+        element too."""
+        made, fake = self._restored(node), node.meta.get("val")
+        by_library = _call_of(node) in self.chosen
+        if not isinstance(fake, torch.Tensor) or (made.meta["val"] is fake and not by_library):
+            return made
+        if made.meta["val"].stride() == fake.stride() and not by_library:
+            return made
+        exact = self.graph.call_function(exactly, (made, tuple(fake.stride())))
+        exact.meta["val"] = fake
+        return exact
+
     def _lay(self, made: Any, strides: tuple[int, ...]) -> Any:
         """A new node under given strides: itself, what it is a copy of, or a copy, once."""
         if made in self.copies and _steps(made.args[0].meta["val"]) == _taken(made, strides):
@@ -223,11 +236,22 @@ class _Walk:
         made = self.graph.output(
             fx.map_arg(
                 results,
-                lambda each: self._restored(each) if each in promised else self.made_of[each],
+                lambda each: self._promised(each) if each in promised else self.made_of[each],
             )
         )
         made.meta = dict(node.meta)
         return made
+
+
+def exactly(tensor: Any, strides: tuple[int, ...]) -> Any:
+    """A tensor under given strides, itself where it has them: those of a library's result may be
+    others than were foretold, in dimensions of one element most of all."""
+    if tensor.stride() == strides:
+        return tensor
+    if _steps(tensor) == _wide(tensor, strides):
+        return tensor.as_strided(tensor.shape, strides)
+    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
 
 
 def _liking(
