@@ -111,12 +111,14 @@ class Way:
         train: modules as they are made; else in evaluation.
         dynamic: sizes are open.
         products: products and convolutions are kernels too.
+        channels_last: the option.
     """
 
     grads: bool = True
     train: bool = True
     dynamic: bool | None = None
     products: bool = False
+    channels_last: bool | None = None
 
 
 TRAINING = Way()
@@ -199,7 +201,11 @@ def compared(problem: str, way: Way = TRAINING) -> tuple[str, Any]:
     """How a problem by the backend differs from eager, "" where it does not; and the report."""
     torch._dynamo.reset()
     report = tt.Report()
-    options = {"report": report, "products": way.products}
+    options = {
+        "report": report,
+        "products": way.products,
+        "channels_last": way.channels_last,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         own, given, named = given_of(problem)

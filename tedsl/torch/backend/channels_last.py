@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from tedsl.torch.importer.walk import arguments
-from tedsl.torch.lib import aten, pytree, torch
+from tedsl.torch.lib import aten, changes, pytree, torch
 
 IMAGES: dict[Any, tuple[int, ...]] = {
     aten.convolution.default: (0, 1),
@@ -59,8 +59,25 @@ def chosen(
     return [] if reason else fit, told
 
 
+def changes_results(nodes: Sequence[Any]) -> bool:
+    """True where a call changes something else than an argument of the graph, of which there may
+    then be no copy.  Arguments are changed at the end, when all has been computed."""
+    for node in filter(changes, nodes):
+        given = zip(arguments(node), node.target._schema.arguments, strict=True)
+        if any(
+            argument.alias_info is not None
+            and argument.alias_info.is_write
+            and getattr(value, "op", "") != "placeholder"
+            for value, argument in given
+        ):
+            return True
+    return False
+
+
 def _closed(nodes: Sequence[Any]) -> str:
     """Why strides of this graph are not to be changed."""
+    if changes_results(nodes):
+        return "a call changes what was computed"
     for fake in pytree.tree_leaves([node.meta.get("val") for node in nodes]):
         sizes = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
         if any(isinstance(size, torch.SymInt) for size in sizes):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tedsl.torch.backend.channels_last import IMAGES
+from tedsl.torch.backend.channels_last import IMAGES, changes_results
 from tedsl.torch.importer.registry import MOVES, entry_of
 from tedsl.torch.importer.walk import arguments
 from tedsl.torch.lib import aten, changes, fx, prims, pytree, torch
@@ -39,12 +39,12 @@ class Relaid:
     Attributes:
         module: which computes the same.
         taken: of its nodes, those that tensor expressions compute.
-        copies: how many of them were not there before.
+        fresh: how many of them were not there before.
     """
 
     module: Any
     taken: set[Any]
-    copies: int
+    fresh: int
 
 
 def relaid(
@@ -69,8 +69,6 @@ def relaid(
     walk = _Walk(module, taken, chosen, promised)
     if not chosen and not walk.differ(given):
         return Relaid(module, set(taken), 0)
-    if any(changes(node) and not walk.changes_inputs(node) for node in module.graph.nodes):
-        return Relaid(module, set(taken), 0)
     return walk.made(given)
 
 
@@ -91,7 +89,8 @@ class _Walk:
         self.graph: Any = fx.Graph()
         self.made_of: dict[Any, Any] = {}
         self.laid: dict[tuple[Any, tuple[int, ...]], Any] = {}
-        self.copies: set[Any] = set()
+        self.again: dict[Any, Any] = {}
+        self.fresh: set[Any] = set()
 
     def differ(self, given: Sequence[Any]) -> bool:
         """True when an argument lies otherwise than it was traced."""
@@ -99,28 +98,20 @@ class _Walk:
         pairs = zip(holders, given, strict=False)
         return any(_otherwise(node.meta.get("val"), each) for node, each in pairs)
 
-    def changes_inputs(self, node: Any) -> bool:
-        """True of a call that changes nothing but arguments of the graph."""
-        written = [
-            value
-            for value, argument in zip(arguments(node), node.target._schema.arguments, strict=True)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        return all(getattr(each, "op", "") == "placeholder" for each in written)
-
     def made(self, given: Sequence[Any]) -> Relaid:
         """The module."""
-        waiting = iter(given)
+        waiting, still = iter(given), changes_results(self.nodes)
         for node in self.nodes:
             made = self._made(node)
             if node.op == "placeholder":
-                fake = next(waiting, None)
-                if _otherwise(made.meta.get("val"), fake):
+                fake, traced = next(waiting, None), made.meta.get("val")
+                if _otherwise(traced, fake):
                     made.meta["val"] = fake
+                    made = self._lay(made, tuple(traced.stride())) if still else made
             self.made_of[node] = made
         module = fx.GraphModule(self.module, self.graph)
-        taken = {self.made_of[node] for node in self.taken} | self.copies
-        return Relaid(module, taken, len(self.copies))
+        taken = {self.made_of[node] for node in self.taken} | self.fresh
+        return Relaid(module, taken, len(self.fresh))
 
     def _made(self, node: Any) -> Any:
         if node.op == "output":
@@ -138,6 +129,7 @@ class _Walk:
             return self._followed(node)
         if changes(node):
             self.laid.clear()
+            self.again.clear()
         return self._kept(node)
 
     def _kept(self, node: Any) -> Any:
@@ -162,7 +154,7 @@ class _Walk:
         fake = node.meta["val"]
         moved = any(self._moved(each) for each in node.all_input_nodes)
         likes = node in self.liking and not _moves(node)
-        if not (moved or likes) or not all(map(_dense, pytree.tree_leaves(fake))):
+        if not (moved or likes):
             return self._kept(node)
         made = self.graph.node_copy(node, self.made_of.__getitem__)
         if likes:
@@ -180,7 +172,7 @@ class _Walk:
 
     def _as_image(self, fake: Any) -> Any:
         """A result with channels last, where it is an image."""
-        if not isinstance(fake, torch.Tensor) or fake.dim() not in self.ranks:
+        if not isinstance(fake, torch.Tensor) or fake.dim() not in self.ranks or not _dense(fake):
             return fake
         return _strided(fake, last(fake))
 
@@ -195,7 +187,16 @@ class _Walk:
         made, fake = self.made_of[node], node.meta.get("val")
         if not isinstance(fake, torch.Tensor) or not self._moved(node):
             return made
-        return self._lay(made, tuple(fake.stride()))
+        return self._lay(made, tuple(fake.stride())) if _dense(fake) else self._again(node)
+
+    def _again(self, node: Any) -> Any:
+        """A view with gaps, of what has the strides that it had."""
+        if node not in self.again:
+            source = self._again if node.target is operator.getitem else self._restored
+            self.again[node] = self.graph.node_copy(node, source)
+            if node in self.taken:
+                self.fresh.add(self.again[node])
+        return self.again[node]
 
     def _promised(self, node: Any) -> Any:
         """What stands for a result, with the strides that it had, those of dimensions of one
@@ -204,23 +205,22 @@ class _Walk:
         by_library = _call_of(node) in self.chosen
         if not isinstance(fake, torch.Tensor) or (made.meta["val"] is fake and not by_library):
             return made
-        if made.meta["val"].stride() == fake.stride() and not by_library:
+        known = made.meta["val"].stride() == fake.stride()
+        if not _dense(fake) or (known and not by_library):
             return made
         exact = self.graph.call_function(exactly, (made, tuple(fake.stride())))
         exact.meta["val"] = fake
         return exact
 
     def _lay(self, made: Any, strides: tuple[int, ...]) -> Any:
-        """A new node under given strides: itself, what it is a copy of, or a copy, once."""
-        if made in self.copies and _steps(made.args[0].meta["val"]) == _taken(made, strides):
-            return made.args[0]
-        if _steps(made.meta["val"]) == _taken(made, strides):
+        """A new node under given strides: itself, or a copy, which is there once."""
+        if _steps(made.meta["val"]) == _wide(made.meta["val"], strides):
             return made
         if (made, strides) not in self.laid:
             copy = self.graph.call_function(LAY, (made, list(strides)))
             copy.meta["val"] = _strided(made.meta["val"], strides)
             self.laid[made, strides] = copy
-            self.copies.add(copy)
+            self.fresh.add(copy)
         return self.laid[made, strides]
 
     def _run(self, made: Any) -> Any:
@@ -233,12 +233,14 @@ class _Walk:
     def _output(self, node: Any) -> Any:
         (results,) = node.args
         promised = {each for each in results[: self.promised] if isinstance(each, fx.Node)}
-        made = self.graph.output(
-            fx.map_arg(
-                results,
-                lambda each: self._promised(each) if each in promised else self.made_of[each],
-            )
-        )
+
+        def result(each: Any) -> Any:
+            if each in promised:
+                return self._promised(each)
+            fake = each.meta.get("val")
+            return self.made_of[each] if self._moved(each) and _dense(fake) else self._restored(each)
+
+        made = self.graph.output(fx.map_arg(results, result))
         made.meta = dict(node.meta)
         return made
 
@@ -325,10 +327,6 @@ def _otherwise(before: Any, after: Any) -> bool:
 
 def _steps(fake: Any) -> list[Any]:
     return _wide(fake, fake.stride())
-
-
-def _taken(made: Any, strides: Sequence[int]) -> list[Any]:
-    return _wide(made.meta["val"], strides)
 
 
 def _wide(fake: Any, strides: Sequence[Any]) -> list[Any]:

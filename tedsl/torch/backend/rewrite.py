@@ -43,7 +43,7 @@ def rewritten(
         list(module.graph.nodes), taken, training, options.channels_last
     )
     laid = relaid(module, taken, images, given, promised)
-    report.relaid, report.nodes = laid.module is not module, report.nodes + laid.copies
+    report.relaid, report.nodes = laid.module is not module, report.nodes + laid.fresh
     nodes = list(laid.module.graph.nodes)
     regions = Partition(nodes, laid.taken).regions
     inside = {node for region in regions for node in region}
