@@ -70,7 +70,11 @@ def convolution(*channels: int, groups: int = 1, **more: Any) -> Any:
     ("made", "inference", "training"),
     [
         ({}, "channels last", "channels last"),
-        ({"groups": 2}, "most of the work is in groups of several channels", "training, with groups"),
+        (
+            {"groups": 2},
+            "most of the work is in groups of several channels",
+            "training, with groups",
+        ),
         ({"channels": (512, 128)}, "channels last", "training, with half as many channels"),
         ({"channels": (3, 64, 64)}, "channels last", "training, with at most 64 channels"),
         ({"channels": (96, 96), "groups": 96}, "channels last", "channels last"),
@@ -144,6 +148,7 @@ def copies(report: Any) -> list[int]:
 
 
 def compiled(function: Any, **options: Any) -> tuple[Any, Any]:
+    torch._dynamo.reset()
     report = tt.Report()
     options = {"report": report, "channels_last": True, **options}
     return torch.compile(function, backend=backend, options=options), report
@@ -174,7 +179,9 @@ def test_nothing_is_copied_between_convolutions() -> None:
 
 
 def test_what_is_kept_for_the_backward_pass_is_not_copied() -> None:
-    given = [torch.randn(s, requires_grad=True) for s in ((2, 3, 8, 10), (5, 3, 3, 3), (5, 5, 3, 3))]
+    given = [
+        torch.randn(s, requires_grad=True) for s in ((2, 3, 8, 10), (5, 3, 3, 3), (5, 5, 3, 3))
+    ]
     call, report = compiled(chain)
     gradient = torch.randn(2, 5, 4, 5)
     found, wanted = call(*given), chain(*given)

@@ -114,15 +114,20 @@ def _slower(nodes: Sequence[Any], count: int, training: bool) -> str:
     return "training, with at most 64 channels" if ratios == {SMALL} else ""
 
 
+def _given(node: Any) -> list[Any]:
+    """The arguments of a convolution from the image and the weight on, in either pass the same."""
+    return arguments(node)[IMAGES[node.target][-2] :]
+
+
 def _operands(node: Any) -> Iterator[Any]:
     """The image and the weight."""
-    return (arguments(node)[place].meta["val"] for place in IMAGES[node.target][-2:])
+    return (each.meta["val"] for each in _given(node)[:2])
 
 
 def _ratio(node: Any) -> float:
     _, weight = _operands(node)
-    given = dict(zip((each.name for each in node.target._schema.arguments), arguments(node)))
-    if given["groups"] > 1 and weight.shape[1] > 1:
+    *_, groups = _given(node)[:9]
+    if groups > 1 and weight.shape[1] > 1:
         return GROUPED
     if max(weight.shape[:2]) <= 64:
         return SMALL
@@ -137,8 +142,7 @@ def _shrinks(node: Any) -> bool:
 def _work(node: Any) -> int:
     """Products: each weight meets each place of the result, or of the image if transposed."""
     image, weight = _operands(node)
-    given = arguments(node)
+    transposed = _given(node)[6]
     backward = node.target is aten.convolution_backward.default
-    large = given[0].meta["val"] if backward else node.meta["val"]
-    transposed = given[7 if backward else 6]
-    return prod(weight.shape) * image.shape[0] * prod((image if transposed else large).shape[2:])
+    result = arguments(node)[0].meta["val"] if backward else node.meta["val"]
+    return prod(weight.shape) * image.shape[0] * prod((image if transposed else result).shape[2:])

@@ -238,7 +238,9 @@ class _Walk:
             if each in promised:
                 return self._promised(each)
             fake = each.meta.get("val")
-            return self.made_of[each] if self._moved(each) and _dense(fake) else self._restored(each)
+            return (
+                self.made_of[each] if self._moved(each) and _dense(fake) else self._restored(each)
+            )
 
         made = self.graph.output(fx.map_arg(results, result))
         made.meta = dict(node.meta)
@@ -256,9 +258,7 @@ def exactly(tensor: Any, strides: tuple[int, ...]) -> Any:
     return made.copy_(tensor)
 
 
-def _liking(
-    nodes: Sequence[Any], taken: Collection[Any], chosen: Collection[Any]
-) -> set[Any]:
+def _liking(nodes: Sequence[Any], taken: Collection[Any], chosen: Collection[Any]) -> set[Any]:
     """Nodes between and before the chosen convolutions, up to what PyTorch runs: what these are
     computed from, and up to the last one what is computed from those and from them."""
     liking: set[Any] = set()

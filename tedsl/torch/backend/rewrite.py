@@ -39,9 +39,7 @@ def rewritten(
     """
     taken = _taken(module, report, options)
     training = report.kind != "forward"
-    images, report.images = chosen(
-        list(module.graph.nodes), taken, training, options.channels_last
-    )
+    images, report.images = chosen(list(module.graph.nodes), taken, training, options.channels_last)
     laid = relaid(module, taken, images, given, promised)
     report.relaid, report.nodes = laid.module is not module, report.nodes + laid.fresh
     nodes = list(laid.module.graph.nodes)
