@@ -14,6 +14,7 @@ models: Any = pytest.importorskip("torch_models")
 written: Any = pytest.importorskip("written_problems")
 channels_last: Any = pytest.importorskip("tedsl.torch.backend.channels_last")
 relaying: Any = pytest.importorskip("tedsl.torch.backend.relaying")
+decide: Any = pytest.importorskip("tedsl.torch.backend.decisions").decide
 table: Any = pytest.importorskip("tedsl.torch.decompositions").table
 backend: Any = pytest.importorskip("tedsl.torch.backend.entry").tedsl
 FakeTensorMode: Any = pytest.importorskip("torch._subclasses").FakeTensorMode
@@ -22,9 +23,25 @@ F: Any = torch.nn.functional
 aten: Any = torch.ops.aten
 pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]
 LAST = torch.channels_last
-IMAGES = ("bottleneck", "mobile", "unet", "volume", "residual", "efficient", "convnext", "vit")
-IMAGES += ("unet_attention", "dense", "inception", "shuffle", "mixer", "generator", "upscaler")
-IMAGES += ("pyramid", "pooled_descriptor")
+IMAGES = [
+    "bottleneck",
+    "mobile",
+    "unet",
+    "volume",
+    "residual",
+    "efficient",
+    "convnext",
+    "vit",
+    "unet_attention",
+    "dense",
+    "inception",
+    "shuffle",
+    "mixer",
+    "generator",
+    "upscaler",
+    "pyramid",
+    "pooled_descriptor",
+]
 """Models with convolutions of 2 or 3 dimensions."""
 WAYS = (written.Way(channels_last=True), written.Way(False, False, channels_last=True))
 
@@ -134,6 +151,37 @@ def test_a_bias_on_a_gpu_is_an_addition() -> None:
     graph = traced(backward, (2, 128, 7, 7), *shapes[:2])
     sums = [node for node in graph.graph.nodes if node.target is aten.sum.dim_IntList]
     assert [(node.args[1], node.meta["val"].shape) for node in sums] == [([0, 2, 3], (128,))]
+
+
+def residual(x: Any, a: Any, b: Any, bias: Any) -> Any:
+    x = F.relu(F.conv2d(x, a, bias, padding=1))
+    return torch.sigmoid(F.conv2d(x, b, padding=1) * x.mean((2, 3), keepdim=True) + x)
+
+
+def test_a_graph_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU, PyTorch does not know that cuDNN's results lie as its images."""
+
+    def lies(image: Any, *_: Any) -> Any:
+        return LAST if image.is_contiguous(memory_format=LAST) else torch.contiguous_format
+
+    monkeypatch.setattr(torch._C, "_conv_determine_backend_memory_format", lies)
+    shapes = (2, 64, 8, 10), (128, 64, 3, 3), (128, 128, 3, 3), (128,)
+    graph = traced(lambda *given: (residual(*given),), *shapes)
+    nodes = list(graph.graph.nodes)
+    taken = {node for node in nodes if decide(node).taken}
+    found, reasons = channels_last.chosen(nodes, taken, False, None)
+    assert reasons == {("aten.convolution.default", "channels last"): 2}
+    made = relaying.relaid(graph, taken, found, [])
+    assert made.fresh == 4
+    ((result,),) = next(iter(reversed(made.module.graph.nodes))).args
+    assert result.target is relaying.LAY
+    assert result.meta["val"].stride() == (128 * 80, 80, 10, 1)
+    for node in made.module.graph.nodes:
+        fake = node.meta.get("val")
+        if node.op == "call_function" and node is not result and fake.dim() == 4:
+            assert fake.is_contiguous(memory_format=LAST)
+    given = [torch.randn(shape) / 30 for shape in shapes]
+    torch.testing.assert_close(made.module(*given), (residual(*given),))
 
 
 def copies(report: Any) -> list[int]:

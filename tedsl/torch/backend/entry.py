@@ -81,10 +81,12 @@ def _tell_strides(module: Any) -> None:
     context = _guards.TracingContext.try_get()
     if context is not None and context.output_strides is not None:
         (results,) = next(iter(reversed(module.graph.nodes))).args
-        fakes = [each.meta.get("val") if hasattr(each, "meta") else None for each in results]
-        context.output_strides += [
-            tuple(each.stride()) if isinstance(each, torch.Tensor) else None for each in fakes
-        ]
+        context.output_strides += map(_strides_of, results)
+
+
+def _strides_of(result: Any) -> tuple[int, ...] | None:
+    fake = getattr(result, "meta", {}).get("val")
+    return tuple(fake.stride()) if isinstance(fake, torch.Tensor) else None
 
 
 def explain(model: Callable[..., Any], *arguments: Any, **keywords: Any) -> Report:

@@ -225,7 +225,7 @@ class _Walk:
 
     def _run(self, made: Any) -> Any:
         """The fake result of a call of this graph."""
-        args, kwargs = fx.map_arg((made.args, made.kwargs), lambda each: each.meta["val"])
+        args, kwargs = fx.map_arg((made.args, made.kwargs), _fake_of)
         fakes = [each for each in pytree.tree_leaves((args, kwargs)) if hasattr(each, "fake_mode")]
         with fakes[0].fake_mode, torch.no_grad():
             return made.target(*args, **kwargs)
@@ -271,6 +271,10 @@ def _liking(nodes: Sequence[Any], taken: Collection[Any], chosen: Collection[Any
         if node in liking or _call_of(node) in chosen:
             liking |= {user for user in node.users if _call_of(user) in taken}
     return liking
+
+
+def _fake_of(node: Any) -> Any:
+    return node.meta["val"]
 
 
 def _call_of(node: Any) -> Any:
