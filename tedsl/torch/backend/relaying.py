@@ -165,7 +165,7 @@ class _Walk:
             made.target = aten.reshape.default
         try:
             made.meta["val"] = self._run(made)
-        except (RuntimeError, TypeError, ValueError):
+        except (LookupError, RuntimeError, TypeError, ValueError):
             self.graph.erase_node(made)
             return self._kept(node)
         return made
