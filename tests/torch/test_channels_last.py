@@ -303,11 +303,6 @@ def test_exact_strides() -> None:
     alike(relaying.exactly(x, (60, 1, 15, 3)), x.to(memory_format=LAST))
 
 
-def test_pools_whose_places_nobody_reads_are_taken() -> None:
-    report = tt.explain(lambda x: F.max_pool2d(x, 2) + 1, torch.randn(1, 2, 6, 6))
-    assert not report.graphs[0].left
-
-
 def every(light: str) -> list[Any]:
     """Models, all but one as slow."""
     slow = pytest.mark.slow
