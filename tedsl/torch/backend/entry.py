@@ -85,7 +85,7 @@ def _tell_strides(module: Any) -> None:
 
 
 def _strides_of(result: Any) -> tuple[int, ...] | None:
-    fake = getattr(result, "meta", {}).get("val")
+    fake: Any = getattr(result, "meta", {}).get("val")
     return tuple(fake.stride()) if isinstance(fake, torch.Tensor) else None
 
 
