@@ -82,7 +82,6 @@ def test_convolutions_are_rounded_as_pytorch_is_told(
     monkeypatch.setattr(
         context.Context, "tf32", lambda _, convolution=False: precision.rounds(convolution)
     )
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", rounds)
 
     def function(x: Any, w: Any, a: Any) -> Any:
         return F.conv2d(x, w).flatten(1) @ a
