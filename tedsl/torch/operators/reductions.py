@@ -79,7 +79,8 @@ class Over:
             return source
         axes, nowhere = self.axes(context), [0] * len(self.dims)
         if is_one(self.count) and not started:
-            kind = folded(source[self.place([0] * len(self.kept), axes)], axes).dtype
+            first = self.place((0,) * len(self.kept), axes)
+            kind = folded(source[first], axes).dtype
             return cast_to(viewed(source, self.shape, lambda i: self.place(i, nowhere)), kind)
         return context.stage(self.shape, lambda i: folded(source[self.place(i, axes)], axes), name)
 
