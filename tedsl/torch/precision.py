@@ -19,9 +19,11 @@ def rounds(convolution: bool) -> bool:
     """True where the factors of float32 products may be rounded to TF32: of convolutions
     (`torch.backends.cudnn`, by default) or of other products (`torch.backends.cuda.matmul`,
     `torch.set_float32_matmul_precision`, not by default)."""
-    if convolution:
-        return bool(torch.backends.cudnn.allow_tf32)
-    return bool(torch.get_float32_matmul_precision() != "highest")
+    holder = torch.backends.cudnn if convolution else torch.backends.cuda.matmul
+    backend = getattr(holder, "conv", None) if convolution else holder
+    if hasattr(backend, "fp32_precision"):  # the older name raises where both were set
+        return bool(backend.fp32_precision == "tf32")
+    return bool(holder.allow_tf32)
 
 
 def settings() -> str:

@@ -74,6 +74,17 @@ def test_convolutions_pass_on_images() -> None:
     assert kept(lambda x, w: F.conv2d(x, w, groups=96), *deep) == [False]
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="older names")
+def test_settings_by_their_newer_names() -> None:
+    """Reading the older names raises then."""
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert precision.rounds(convolution=False)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert not precision.rounds(convolution=False)
+
+
 @pytest.mark.parametrize("rounds", [True, False])
 def test_convolutions_are_rounded_as_pytorch_is_told(
     rounds: bool, monkeypatch: pytest.MonkeyPatch
