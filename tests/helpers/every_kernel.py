@@ -6,11 +6,12 @@ comments only.  The processes of a run share what is done through a folder, whos
 inherit.
 
 A kernel with something in it that Triton compiles in another way on each architecture (`DIFFERENT`)
-is compiled for two of the three of data centres, or, one in `SHARE`, for one of these and one of
-the others.  One that was made for an architecture (`cuda:sm_80`) runs on no other: it is compiled
-for that, and for one of the rest.  Loads, arithmetic, folds and stores take the same way
-everywhere, and a kernel of nothing else is compiled for one.  Its text decides for which, so that
-each gets its share of them, the same in every run.  `everywhere` leaves out none.
+is compiled for one of the three of data centres; one in `SHARE` for two of these, one for one of
+these and one of the others.  One that was made for an architecture (`cuda:sm_80`) runs on no other:
+it is compiled for that, and every other one for one of the rest.  Loads, arithmetic, folds and
+stores take the same way everywhere, and a kernel of nothing else is compiled for one.  Its text
+decides for which, so that each gets its share of them, the same in every run.  `everywhere` leaves
+out none.
 
 Left out, and counted, is a kernel that holds or stores more than `VALUES` elements of one tile
 in each thread: ptxas takes minutes over it, and a thread has 255 registers.
@@ -154,10 +155,11 @@ def _wanted(number: int, different: bool, made_for: str | None) -> frozenset[str
         return frozenset((ARCHITECTURES[number % len(ARCHITECTURES)],))
     if made_for is not None:
         rest = [arch for arch in ARCHITECTURES if arch != made_for]
-        return frozenset((made_for, rest[number % len(rest)]))
+        turn, other = divmod(number, len(rest))
+        return frozenset((made_for, rest[other] if turn % 2 else made_for))
     turn, first = divmod(number, len(FORMS))
     turn, other = divmod(turn, len(ALIKE))
-    second = FORMS[first - 1] if turn % SHARE else ALIKE[other]
+    second = {0: ALIKE[other], 1: FORMS[first - 1]}.get(turn % SHARE, FORMS[first])
     return frozenset((FORMS[first], second))
 
 

@@ -94,7 +94,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
     elif not aligned and (extent or 0) > PARTS_WIDE and _leaves_room(gpu_of(s), results):
-        wide, turn = PARTS_WIDE, NARROW_TURN
+        wide, turn = max(PARTS_WIDE, LINE // nbytes), NARROW_TURN
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     depth = deepest if group.in_parts else turn // (width * nbytes)
@@ -123,8 +123,10 @@ def reduce_columns(s: Schedule, group: Group) -> None:
 
 
 def _leaves_room(gpu: GpuDevice, results: int | None) -> bool:
-    """True when all SMs hold more programs of four warps than there are wide tiles."""
-    return results is not None and results < WIDE * gpu.sms * gpu.warps_sm // 4
+    """True when all SMs hold more programs of four warps than there are wide tiles, of which there
+    are enough to fold each in one piece."""
+    tiles = 0 if results is None else results / WIDE
+    return MANY_PROGRAMS * gpu.sms <= tiles < gpu.sms * gpu.warps_sm // 4
 
 
 def fold_few(s: Schedule, group: Group) -> None:
