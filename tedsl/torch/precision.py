@@ -20,9 +20,10 @@ def rounds(convolution: bool) -> bool:
     (`torch.backends.cudnn`, by default) or of other products (`torch.backends.cuda.matmul`,
     `torch.set_float32_matmul_precision`, not by default)."""
     holder = torch.backends.cudnn if convolution else torch.backends.cuda.matmul
-    backend = getattr(holder, "conv", None) if convolution else holder
-    if hasattr(backend, "fp32_precision"):  # the older name raises where both were set
-        return bool(backend.fp32_precision == "tf32")
+    named: Any = getattr(holder, "conv", None) if convolution else holder
+    precision = getattr(named, "fp32_precision", None)
+    if precision is not None:  # the older name raises where both were set
+        return bool(precision == "tf32")
     return bool(holder.allow_tf32)
 
 
