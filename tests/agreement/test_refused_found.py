@@ -331,7 +331,9 @@ def test_warps_are_a_power_of_two() -> None:
     a, b = te.placeholder((1, 24), name="a"), te.placeholder((24, 65), name="b")
     k = te.reduce_axis((0, 24), name="k")
     t = te.compute((1, 65), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="t")
-    schedule_for([t], "cuda:sm_90", {"t.columns": 32, "t.rows": 4})
+    s = schedule_for([t], "cuda:sm_90", {"t.columns": 32, "t.rows": 4})
+    warps = [int(n) for n in re.findall(r"num_warps=(\d+)", str(s))]
+    assert warps and all(n & (n - 1) == 0 for n in warps)
 
 
 def test_a_sum_that_a_loop_takes_up_twice() -> None:

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ class Run:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options, self.folder = options, folder
         self.begin = time.monotonic()
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[Any, Answer] = {}
         self.lock = threading.Lock()
         self.log = options.out / f"{options.name}.jsonl"
         self.log.write_text("", encoding="utf-8")
@@ -139,22 +139,28 @@ class Run:
             command += [f"--{name}", str(getattr(options, name))]
         command += ["--folder", str(self.folder / "rows")]
         (self.folder / "rows").mkdir(exist_ok=True)
+        # What runs on the processor is data that is drawn.
+        more = {"OMP_NUM_THREADS": "2"} if options.target == "cuda" else {}
+        return self.started(command, number, more)
+
+    def started(
+        self, command: Sequence[str], number: int, more: Mapping[str, str] | None = None
+    ) -> Child:
+        """A process of this number, with the caches of this run and what it is to know more."""
         kept_in = {"TRITON_CACHE_DIR": "triton", "TEDSL_CACHE_DIR": "tedsl"}
         kept_in["TORCHINDUCTOR_CACHE_DIR"] = "inductor"
         own = {name: str(self.folder / each) for name, each in kept_in.items()}
         # Several processes compile at once: each by itself.
         own["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        if options.target == "cuda":  # what runs on the processor is data that is drawn
-            own["OMP_NUM_THREADS"] = "2"
-        if options.devices > 1:
-            own["CUDA_VISIBLE_DEVICES"] = str(number % options.devices)
-        return Child(command, {**os.environ, **own})
+        if self.options.devices > 1:
+            own["CUDA_VISIBLE_DEVICES"] = str(number % self.options.devices)
+        return Child(command, {**os.environ, **own, **(more or {})})
 
     def until(self, part: float = 1.0) -> float:
         """When so much of the time is over."""
         return self.begin + part * self.options.seconds
 
-    def each(self, numbers: Sequence[int], job: str, jobs: int, until: float) -> None:
+    def each(self, numbers: Sequence[Any], job: str, jobs: int, until: float) -> None:
         """Ask for rows, in so many processes."""
         waiting = list(numbers)
 
@@ -179,7 +185,7 @@ class Run:
         for number in waiting:
             self.note(number, job, {"status": "no time", "at": job})
 
-    def note(self, number: int, job: str, found: Answer) -> None:
+    def note(self, number: Any, job: str, found: Answer) -> None:
         """Keep an answer, and write it down."""
         options = self.options
         kinds = [each for each in options.kinds.split(",") if each]

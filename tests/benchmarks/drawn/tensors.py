@@ -74,13 +74,23 @@ def wrong(ours: Any, eager: Any, exact: Any) -> str:
             if count:
                 return f"{count} of {mine.numel()} integers of result {place} differ"
             continue
-        told = _apart(mine.double(), theirs.double(), true.double(), theirs.dtype)
+        told = apart(mine.double(), theirs.double(), true.double(), theirs.dtype)
         if told:
             return f"result {place}: {told}"
     return ""
 
 
-def _apart(mine: Any, theirs: Any, true: Any, dtype: Any) -> str:
+def apart(
+    mine: Any, theirs: Any, true: Any, dtype: Any, worse: float = WORSE, rounding: float = 0.0
+) -> str:
+    """How far a result is off, where that is more than eager's allows.
+
+    Args:
+        mine, theirs, true: our result, eager's, and the exact one, in float64.
+        dtype: of the first two, a floating-point one.
+        worse: how much farther than eager's ours may be.
+        rounding: spacing of the numbers to which factors may be rounded.
+    """
     there = torch.isfinite(theirs) & torch.isfinite(true)
     rounded = torch.isfinite(
         true.to(dtype)
@@ -93,7 +103,7 @@ def _apart(mine: Any, theirs: Any, true: Any, dtype: Any) -> str:
     if mine.numel() == 0:
         return ""
     largest = float(true.abs().max())
-    allowed = WORSE * float((theirs - true).abs().max())
-    allowed += ROUNDINGS * float(torch.finfo(dtype).eps) * max(largest, 1e-6)
+    allowed = worse * float((theirs - true).abs().max())
+    allowed += max(ROUNDINGS * float(torch.finfo(dtype).eps), 4 * rounding) * max(largest, 1e-6)
     off = float((mine - true).abs().max())
     return f"off by {off:.3g}, of {largest:.3g}; {allowed:.3g} allowed" if off > allowed else ""

@@ -1,8 +1,8 @@
 """Builds, verifies and times problems and models in a process of its own, asked by lines of JSON:
 the child of `run_models.py`.
 
-    {"name": "gpt2", "job": "prepare"}  compile by each contestant, compare with eager
-    {"name": "gpt2", "job": "time"}     the same from the caches on disk, then time by turns
+    {"number": "gpt2", "job": "prepare"}  compile by each contestant, compare with eager
+    {"number": "gpt2", "job": "time"}     the same from the caches on disk, then time by turns
 
 Before each step its name is written, so that whoever reads knows where a process ended or stopped.
 """
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helpers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "drawn"))
 
 from problems import PROBLEMS
 from published import MODELS
@@ -31,6 +32,7 @@ torch: Any = importlib.import_module("torch")
 pytree: Any = importlib.import_module("torch.utils._pytree")
 tt: Any = importlib.import_module("tedsl.torch")
 written: Any = importlib.import_module("written_problems")
+tensors: Any = importlib.import_module("tensors")
 
 Answer = dict[str, Any]
 Call = Callable[[], Any]
@@ -40,8 +42,8 @@ BLOCK = 0.02
 """Seconds of calls in a block."""
 WORSE = 6.0
 """How much farther than eager's our results may be from double precision."""
-ROUNDINGS = 64
-"""Of the largest element: what may differ beside what eager itself is off."""
+FEW = 1e-4
+"""The share of integers that may differ: positions, where floats that are equal decide."""
 
 
 def main() -> None:
@@ -64,7 +66,7 @@ def main() -> None:
 
         for line in sys.stdin:
             request = json.loads(line)
-            worker = Worker(options, request["name"], say)
+            worker = Worker(options, request["number"], say)
             try:
                 found = worker.answer(request["job"])
             except Exception as error:  # whatever it is, it is one more row that did not run
@@ -248,29 +250,15 @@ def wrong(ours: list[Any], eager: list[Any], exact: list[Any], rounding: float =
             continue
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             return f"result {place} is {mine.dtype} {tuple(mine.shape)}, not {theirs.dtype}"
-        told = apart(mine.double(), theirs.double(), true.double(), theirs.dtype, rounding)
+        if not theirs.is_floating_point():
+            count = int((mine != theirs).sum())
+            told = f"{count} integers differ" if count > FEW * mine.numel() else ""
+        else:
+            three = (mine.double(), theirs.double(), true.double())
+            told = tensors.apart(*three, theirs.dtype, WORSE, rounding)
         if told:
             return f"result {place}: {told}"
     return ""
-
-
-def apart(mine: Any, theirs: Any, true: Any, dtype: Any, rounding: float) -> str:
-    """How far a result is off, where that is more than eager's allows."""
-    if not dtype.is_floating_point:
-        count = int((mine != theirs).sum())
-        return f"{count} of {mine.numel()} integers differ" if count > mine.numel() / 1e4 else ""
-    there = torch.isfinite(theirs) & torch.isfinite(true)
-    count = int((torch.isfinite(mine) != torch.isfinite(theirs)).sum())
-    if count:
-        return f"{count} elements are finite in one and not in the other"
-    mine, theirs, true = (torch.where(there, each, 0.0) for each in (mine, theirs, true))
-    if mine.numel() == 0:
-        return ""
-    largest = float(true.abs().max())
-    allowed = WORSE * float((theirs - true).abs().max())
-    allowed += max(ROUNDINGS * float(torch.finfo(dtype).eps), 4 * rounding) * max(largest, 1e-6)
-    off = float((mine - true).abs().max())
-    return f"off by {off:.3g}, of {largest:.3g}; {allowed:.3g} allowed" if off > allowed else ""
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helpers"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "drawn"))
 
+import run_drawn
 from problems import PROBLEMS
 from published import MODELS
 from run_drawn import Child, commit, machine
@@ -41,16 +41,8 @@ OURS = ("tedsl", "products")
 PEERS = ("eager", "compile")
 
 
-class Run:
+class Run(run_drawn.Run):
     """One run: rows are prepared by several processes, then timed by one for each device."""
-
-    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        self.options, self.folder = options, folder
-        self.begin = time.monotonic()
-        self.answers: dict[str, Answer] = {}
-        self.lock = threading.Lock()
-        self.log = options.out / f"{options.name}.jsonl"
-        self.log.write_text("", encoding="utf-8")
 
     def child(self, number: int) -> Child:
         """The process of this number, on a device of its own if there are so many."""
@@ -58,47 +50,17 @@ class Run:
         command = [sys.executable, str(HERE / "models_child.py"), "--device", options.device]
         command += ["--dtype", options.dtype, "--contestants", options.contestants]
         command += ["--turns", str(options.turns), *(["--train"] if options.train else [])]
-        kept_in = {"TRITON_CACHE_DIR": "triton", "TEDSL_CACHE_DIR": "tedsl"}
-        kept_in["TORCHINDUCTOR_CACHE_DIR"] = "inductor"
-        own = {name: str(self.folder / each) for name, each in kept_in.items()}
-        own["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # several processes compile at once
-        if options.devices > 1:
-            own["CUDA_VISIBLE_DEVICES"] = str(number % options.devices)
-        return Child(command, {**os.environ, **own})
+        return self.started(command, number)
 
-    def each(self, names: Sequence[str], job: str, jobs: int, until: float) -> None:
-        """Ask for rows, in so many processes."""
-        waiting = list(names)
-
-        def work(of_child: int) -> None:
-            child = self.child(of_child)
-            try:
-                while time.monotonic() < until:
-                    with self.lock:
-                        if not waiting:
-                            break
-                        name = waiting.pop(0)
-                    self.note(name, job, child.ask({"name": name, "job": job}, until))
-            finally:
-                child.close()
-
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(min(jobs, len(waiting)))]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        for name in waiting:
-            self.note(name, job, {"status": "no time", "at": job})
-
-    def note(self, name: str, job: str, found: Answer) -> None:
+    def note(self, number: Any, job: str, found: Answer) -> None:
         """Keep an answer, and write it down."""
         with self.lock:
-            earlier = self.answers.get(name, {})
+            earlier = self.answers.get(number, {})
             if job == "time":  # seconds to the first result are those without a cache
                 found |= {key: earlier[key] for key in ("first", "wrong") if key in earlier}
-            self.answers[name] = {"name": name, "job": job, **found}
+            self.answers[number] = {"name": number, "job": job, **found}
             with self.log.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(self.answers[name]) + "\n")
+                log.write(json.dumps(self.answers[number]) + "\n")
 
     def results(self) -> Answer:
         """All that is kept of the run."""
