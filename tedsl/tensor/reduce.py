@@ -132,9 +132,15 @@ def sum(
         The reduction; 0 (or `init`) when there is nothing to add.
 
     Raises:
-        ExprError: no axis, an axis that is not a `te.reduce_axis`, `where` that is not bool, or
-            `finite` without `where`.
+        ExprError: no axis, an axis that is not a `te.reduce_axis`, `where`, `finite` or `tf32` that
+            is not bool, or `finite` without `where`.
     """
+    for name, given in (("finite", finite), ("tf32", tf32)):
+        if not isinstance(given, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ExprError(
+                f"te.sum was given {name}={given!r}, which is no bool",
+                hint=f"give {name}=True or {name}=False",
+            )
     if finite and where is None:
         raise ExprError(
             "te.sum was given finite=True and no where=",

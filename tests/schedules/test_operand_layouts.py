@@ -11,6 +11,7 @@ from rule_checks import compiled, interpreted
 import tedsl as te
 from tedsl.schedules import schedule_for
 from tedsl.tensor.tensor import Tensor
+from tedsl.workload.workload import Workload
 
 
 def between(k: int, m: int, n: int, b: int, dtype: str = "float16") -> Tensor:
@@ -116,3 +117,23 @@ def test_lanes_of_a_k_step_are_channels(channels: int) -> None:
     s = schedule_for(convolution(8, channels, 128, 128), "cuda:sm_90")
     lanes = [line for line in str(s).splitlines() if "given the dot precision" in line]
     assert lanes and all("for q.inner in" in line for line in lanes)
+
+
+def test_factors_are_rounded_where_the_sum_says_so() -> None:
+    """On matrix units only; the text, and what a record keeps of it, says so too."""
+    rounded, exact = product(128, 128, 64, tf32=True), product(128, 128, 64)
+    for arch in ("sm_80", "sm_90"):
+        assert "dot precision tf32)" in str(schedule_for(rounded, f"cuda:{arch}"))
+        assert "dot precision tf32x3)" in str(schedule_for(exact, f"cuda:{arch}"))
+    assert "tf32=True" in str(rounded.op) and "tf32" not in str(exact.op)
+    kept = Workload.of([rounded])
+    assert kept.hash != Workload.of([exact]).hash
+    (again,) = Workload.from_json(kept.to_json()).outputs
+    assert "tf32=True" in str(again.op)
+
+
+@pytest.mark.parametrize("option", ["finite", "tf32"])
+def test_options_of_a_sum_are_bools(option: str) -> None:
+    x, k = te.placeholder((4,), name="x"), te.reduce_axis((0, 4), name="k")
+    with pytest.raises(te.ExprError, match=f"{option}='yes'"):
+        te.sum(x[k], axis=k, **{option: "yes"})  # type: ignore[arg-type]
