@@ -36,8 +36,15 @@ tensors: Any = importlib.import_module("tensors")
 
 Answer = dict[str, Any]
 Call = Callable[[], Any]
+OURS: dict[str, dict[str, bool]] = {
+    "tedsl": {},
+    "products": {"products": True},
+    "channels_first": {"channels_last": False},
+    "channels_last": {"channels_last": True},
+}
+"""Options of the contestants that are tedsl: `products` takes products and convolutions too, the
+last two say how images of convolutions lie."""
 CONTESTANTS = ("eager", "compile", "tedsl", "products")
-"""`products` is tedsl with products and convolutions as kernels of its own too."""
 BLOCK = 0.02
 """Seconds of calls in a block."""
 WORSE = 6.0
@@ -105,7 +112,7 @@ class Worker:
             try:
                 results = self.called(call, given, grads)
             except Exception as error:
-                if name in ("tedsl", "products"):
+                if name in OURS:
                     found["wrong"][name] = f"{type(error).__name__}: {error}"[:600]
                 continue
             self.wait()
@@ -143,7 +150,7 @@ class Worker:
         if name == "compile":
             return torch.compile(module, dynamic=False), None
         report = tt.Report()
-        chosen = {"report": report, "products": name == "products"}
+        chosen = {"report": report, **OURS[name]}
         return torch.compile(module, backend="tedsl", options=chosen, dynamic=False), report
 
     def called(self, call: Any, given: list[Any], grads: bool) -> list[Any]:

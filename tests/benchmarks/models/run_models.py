@@ -8,7 +8,8 @@ Inductor.
 Each is compiled first, in as many processes as there are processors, and its results are compared
 with eager's and with double precision; those that are right are timed afterwards from the caches
 on disk, one at a time on each of `--devices` GPUs, by the clock of the wall.  `tedsl` leaves
-products and convolutions to PyTorch where the backend does so by default, `products` takes them.
+products and convolutions to PyTorch where the backend does so by default, `products` takes them;
+`channels_first` and `channels_last` say how images lie.
 A process that hangs or crashes is killed, and its row counted.  FOLDER gets `NAME.jsonl` at once
 and `NAME.json` at the end.
 """
@@ -37,7 +38,7 @@ from run_drawn import Child, commit, machine
 
 Answer = dict[str, Any]
 HERE = Path(__file__).resolve().parent
-OURS = ("tedsl", "products")
+OURS = ("tedsl", "products", "channels_first", "channels_last")
 PEERS = ("eager", "compile")
 
 
@@ -71,7 +72,7 @@ class Run(run_drawn.Run):
             "asked": {name: getattr(options, name) for name in asked},
             "machine": {**machine(options.device), "commit": options.commit or commit()},
             "seconds": round(time.monotonic() - self.begin),
-            **{ours: distribution(rows, ours) for ours in OURS},
+            **{ours: distribution(rows, ours) for ours in _ours(options)},
             "rows": rows,
         }
 
@@ -101,13 +102,19 @@ def distribution(rows: Sequence[Answer], ours: str) -> Answer:
 def told(results: Answer) -> str:
     """The rows, slowest first, and the distributions."""
     lines = list[str]()
+    named = [name for name in OURS if name in results]
     for each in results["rows"]:
-        both = [f"{r:6.2f}" if (r := ratio(each, name)) else "     -" for name in OURS]
+        both = [f"{r:6.2f}" if (r := ratio(each, name)) else "     -" for name in named]
         wrong = f"{each.get('wrong') or ''} {each.get('message', '')}".strip()
         times = each.get("milliseconds", "")
         lines.append(f"{' '.join(both)} {each['name']:40}{each['status']:8}{times} {wrong[:300]}")
         lines[-1] += f" {each.get('first', '')}"
-    return "\n".join([*lines, *(f"{name}: {results[name]}" for name in OURS)])
+    return "\n".join([*lines, *(f"{name}: {results[name]}" for name in named)])
+
+
+def _ours(options: Any) -> list[str]:
+    """The contestants that are tedsl."""
+    return [name for name in options.contestants.split(",") if name in OURS]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
