@@ -18,7 +18,8 @@ from typing import TypeVar
 from tedsl.backends.triton.compile import compile_time
 from tedsl.errors import BackendError, LowerError, ScheduleError, TedslError, within
 from tedsl.ir.nodes import Module
-from tedsl.schedules.analysis.nests import Group, View, definitions, find_groups, volume
+from tedsl.schedules.analysis.groups import Group, find_groups
+from tedsl.schedules.analysis.views import View, definitions, volume
 from tedsl.schedules.cpu import select as cpu
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.fusion.horizontal import Beside

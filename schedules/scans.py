@@ -12,14 +12,8 @@ from collections.abc import Collection
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import (
-    any_order,
-    cost,
-    extent_of,
-    is_reduction,
-    pow2_at_least,
-    volume,
-)
+from tedsl.schedules.analysis.nests import any_order, cost, is_reduction, pow2_at_least
+from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.prefixes import by_prefixes

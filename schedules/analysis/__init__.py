@@ -1,7 +1,8 @@
 """What a computation looks like to the rules, both targets: nothing here changes a schedule.
 
 - `views`: stages by name with inlined ones substituted, who reads whom, constant extents
-- `nests`: patterns of loop nests, and the grouping of stages into kernels
+- `nests`: patterns of loop nests
+- `groups`: which stages share a kernel
 - `triangles`: folds over k <= j
 - `chains`: cascaded reductions, and what one online loop needs for them
 """

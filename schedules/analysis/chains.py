@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     Contraction,
-    Group,
-    View,
     any_order,
     cost,
-    definitions,
-    extent_of,
     in_step,
     is_reduction,
     long_axes,
     reduce_axes,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import remembered, takes

@@ -19,17 +19,8 @@ from tedsl.schedules.analysis.chains import (
     root_of,
     take_chains,
 )
-from tedsl.schedules.analysis.nests import (
-    View,
-    among,
-    any_order,
-    definitions,
-    extent_of,
-    first,
-    products,
-    reduce_axes,
-    volume,
-)
+from tedsl.schedules.analysis.nests import among, any_order, first, products, reduce_axes
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.contraction import crosses, fold_in_tiles, pack, packable, pick_tile
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import flip, pick

@@ -7,19 +7,9 @@ A strip of neighbouring results accumulates row by row.  The rows of a part lie 
 from __future__ import annotations
 
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
-    among,
-    any_order,
-    crossed_row,
-    definitions,
-    extent_of,
-    first,
-    is_reduction,
-    reduce_axes,
-    volume,
-)
+from tedsl.schedules.analysis.groups import Group, crossed_row
+from tedsl.schedules.analysis.nests import among, any_order, first, is_reduction, reduce_axes
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused

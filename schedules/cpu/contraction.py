@@ -12,19 +12,16 @@ from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import stride_of
+from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     Contraction,
-    Group,
-    View,
     among,
     contraction,
-    definitions,
-    extent_of,
     is_reduction,
     nbytes_of,
     pow2_at_least,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import flip, pick

@@ -6,18 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
-    along,
-    among,
-    any_order,
-    definitions,
-    extent_of,
-    first,
-    is_reduction,
-    volume,
-)
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.nests import along, among, any_order, first, is_reduction
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused

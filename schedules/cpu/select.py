@@ -10,23 +10,17 @@ from functools import partial
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.groups import Group, crossed_row, expose_epilogue, find_groups
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     among,
     contraction,
-    crossed_row,
     crossing,
-    definitions,
-    expose_epilogue,
-    extent_of,
-    find_groups,
     first,
     is_reduction,
     plain,
     same_axes,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.columns_and_full import fold_across, fold_whole
 from tedsl.schedules.cpu.contraction import contract, parts_of_fold
 from tedsl.schedules.cpu.rows import fold_rows, reduce_rows

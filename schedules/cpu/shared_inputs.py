@@ -17,7 +17,8 @@ from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
-from tedsl.schedules.analysis.nests import View, definitions, nbytes_of
+from tedsl.schedules.analysis.nests import nbytes_of
+from tedsl.schedules.analysis.views import View, definitions
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage

@@ -9,15 +9,8 @@ from dataclasses import dataclass, field
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
-from tedsl.schedules.analysis.nests import (
-    View,
-    definitions,
-    extent_of,
-    first,
-    reduce_axes,
-    volume,
-)
-from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.analysis.nests import first, reduce_axes
+from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule

@@ -16,15 +16,8 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import (
-    View,
-    among,
-    any_order,
-    definitions,
-    is_reduction,
-    long_axes,
-    volume,
-)
+from tedsl.schedules.analysis.nests import among, any_order, is_reduction, long_axes
+from tedsl.schedules.analysis.views import View, definitions, volume
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import takes

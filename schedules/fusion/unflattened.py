@@ -13,17 +13,8 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import (
-    View,
-    among,
-    contraction,
-    definitions,
-    extent_of,
-    is_reduction,
-    plain,
-    same_axes,
-    size_of,
-)
+from tedsl.schedules.analysis.nests import among, contraction, is_reduction, plain, same_axes
+from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of
 from tedsl.schedules.gpu.gemm.k_steps import IDLE, idle
 from tedsl.schedules.gpu.gemm.mainloop import longest
 from tedsl.schedules.knobs import flip

@@ -7,24 +7,18 @@ from collections.abc import Collection, Sequence
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.groups import Group, crossed_row, find_groups
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     chooses,
     contraction,
     cost,
-    crossed_row,
-    definitions,
-    extent_of,
-    find_groups,
     in_windows,
     is_reduction,
     moves,
     plain,
     same_axes,
-    volume,
 )
-from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import recomputes
 from tedsl.schedules.fusion.unflattened import unflatten_rows

@@ -10,8 +10,8 @@ from dataclasses import replace
 from tedsl.cost.estimate import estimate
 from tedsl.errors import LowerError, ScheduleError
 from tedsl.lower.pipeline import lower
-from tedsl.schedules.analysis.nests import Group, definitions
-from tedsl.schedules.analysis.views import alone
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.views import alone, definitions
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.trial import remembered

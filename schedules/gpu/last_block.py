@@ -15,7 +15,8 @@ from math import prod
 
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import LoopKind
-from tedsl.schedules.analysis.nests import definitions, pow2_at_least, reduce_axes, volume
+from tedsl.schedules.analysis.nests import pow2_at_least, reduce_axes
+from tedsl.schedules.analysis.views import definitions, volume
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage

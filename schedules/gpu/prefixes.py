@@ -15,18 +15,10 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.lower.passes.carry_states import PREFETCH
-from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
-    cost,
-    definitions,
-    extent_of,
-    is_reduction,
-    pow2_at_least,
-    reduce_axes,
-    volume,
-)
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.nests import cost, is_reduction, pow2_at_least, reduce_axes
 from tedsl.schedules.analysis.triangles import triangle
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick

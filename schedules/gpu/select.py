@@ -12,24 +12,18 @@ from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Expr, TensorRead, Unary
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.schedules.analysis.groups import Group, crossed_row, expose_epilogue
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     among,
     contraction,
-    crossed_row,
     crossing,
-    definitions,
-    expose_epilogue,
-    extent_of,
     is_reduction,
     neighbours,
     plain,
     pow2_at_least,
     same_axes,
-    volume,
 )
-from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import (
     Beside,

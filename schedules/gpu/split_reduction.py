@@ -5,19 +5,9 @@ program."""
 from __future__ import annotations
 
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
-    any_order,
-    contraction,
-    crossed_row,
-    definitions,
-    extent_of,
-    first,
-    reduce_axes,
-    same_axes,
-    volume,
-)
+from tedsl.schedules.analysis.groups import Group, crossed_row
+from tedsl.schedules.analysis.nests import any_order, contraction, first, reduce_axes, same_axes
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
 from tedsl.schedules.gpu.gemm.gemm import product_of, widest

@@ -21,7 +21,7 @@ from sources import Source, python_files
 import tedsl as te
 from tedsl import schedules
 from tedsl.schedules import schedule_for
-from tedsl.schedules.analysis.nests import Group
+from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.fallback import schedule_kernel
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.scheduling.handles.schedule import Schedule

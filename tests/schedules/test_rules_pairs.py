@@ -14,7 +14,7 @@ from rule_checks import compiled, drawn, interpreted
 import tedsl as te
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.analysis.nests import definitions
+from tedsl.schedules.analysis.views import definitions
 from tedsl.schedules.gpu.pairwise.pairwise import sides
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target

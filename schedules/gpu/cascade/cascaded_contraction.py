@@ -28,19 +28,16 @@ from tedsl.schedules.analysis.chains import (
 )
 from tedsl.schedules.analysis.nests import (
     Contraction,
-    View,
     any_order,
     contraction,
     cost,
-    definitions,
-    extent_of,
     for_units,
     growing,
     is_reduction,
     pow2_at_least,
     reduce_axes,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import best_tile
 from tedsl.schedules.gpu.gemm.gemm import product_of, stored_by_engine, stores_ahead

@@ -20,20 +20,17 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import in_terms_of, root_of
 from tedsl.schedules.analysis.nests import (
     Contraction,
-    View,
     among,
     any_order,
     contraction,
     cost,
-    definitions,
-    extent_of,
     for_units,
     is_reduction,
     plain,
     pow2_at_least,
     reduce_axes,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.gpu.cascade.cascaded_contraction import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu.gemm.k_steps import LEAST
 from tedsl.schedules.gpu.gemm.mainloop import longest, movable

@@ -10,13 +10,9 @@ from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.index.affine import stride_of
+from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     any_order,
-    crossed_row,
-    definitions,
-    extent_of,
     first,
     in_windows,
     is_reduction,
@@ -25,9 +21,8 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     same_axes,
     sole_readers,
-    volume,
 )
-from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
 from tedsl.schedules.gpu.last_block import finish_last, one_launch

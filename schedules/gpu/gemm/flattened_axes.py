@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import Contraction, among, extent_of
+from tedsl.schedules.analysis.nests import Contraction, among
+from tedsl.schedules.analysis.views import extent_of
 from tedsl.schedules.gpu.gemm.operands import is_box
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused

@@ -15,20 +15,16 @@ from dataclasses import replace
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     Contraction,
-    Group,
-    View,
     among,
     contraction,
-    definitions,
-    extent_of,
     first,
     is_reduction,
     pow2_at_least,
-    size_of,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, Product, best_tile, depth, two_fit
 from tedsl.schedules.gpu.gemm.cost_model import ahead as fetched_ahead

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.ir.matrix_units import MIN_EDGE
-from tedsl.schedules.analysis.nests import extent_of, reduce_axes
+from tedsl.schedules.analysis.nests import reduce_axes
+from tedsl.schedules.analysis.views import extent_of
 from tedsl.schedules.gpu.gemm.cost_model import STEP
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.stage import Stage

@@ -10,15 +10,8 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.ir.matrix_units import worth_padding
-from tedsl.schedules.analysis.nests import (
-    Contraction,
-    among,
-    contraction,
-    definitions,
-    extent_of,
-    plain,
-    reduce_axes,
-)
+from tedsl.schedules.analysis.nests import Contraction, among, contraction, plain, reduce_axes
+from tedsl.schedules.analysis.views import definitions, extent_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides

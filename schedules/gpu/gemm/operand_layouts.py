@@ -29,16 +29,8 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.index.affine import stride_of
-from tedsl.schedules.analysis.nests import (
-    among,
-    contraction,
-    definitions,
-    extent_of,
-    plain,
-    pow2_at_least,
-    size_of,
-    volume,
-)
+from tedsl.schedules.analysis.nests import among, contraction, plain, pow2_at_least
+from tedsl.schedules.analysis.views import definitions, extent_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.k_steps import lanes_of
 from tedsl.schedules.gpu.launch import bind_all, pick_warps

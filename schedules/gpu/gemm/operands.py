@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.nests import Contraction, among, size_of
+from tedsl.schedules.analysis.nests import Contraction, among
+from tedsl.schedules.analysis.views import size_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE
 from tedsl.schedules.gpu.gemm.operand_layouts import SIXTEEN, WORD, rows_aligned
 from tedsl.scheduling.handles.schedule import Schedule

@@ -19,11 +19,9 @@ from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import follow
 from tedsl.schedules.analysis.nests import (
-    View,
     among,
     any_order,
     contraction,
-    definitions,
     first,
     is_reduction,
     plain,
@@ -31,6 +29,7 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     same_axes,
 )
+from tedsl.schedules.analysis.views import View, definitions
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import ahead, best_tile, two_fit
 from tedsl.schedules.gpu.gemm.gemm import depths, product_of

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads, structural_equal
-from tedsl.schedules.analysis.nests import View, plain
+from tedsl.schedules.analysis.nests import plain
+from tedsl.schedules.analysis.views import View
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage

@@ -17,7 +17,8 @@ from __future__ import annotations
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import AxisKind
 from tedsl.ir.nodes import LoopKind, Precision
-from tedsl.schedules.analysis.nests import Contraction, contraction, definitions
+from tedsl.schedules.analysis.nests import Contraction, contraction
+from tedsl.schedules.analysis.views import definitions
 from tedsl.scheduling.handles.schedule import Schedule
 
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.nests import Group, among, first, reduce_axes
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.nests import among, first, reduce_axes
 from tedsl.schedules.gpu.gemm.cost_model import best_parts, clocks, in_tails
 from tedsl.schedules.gpu.gemm.mainloop import Loops, Work, contract_inner
 from tedsl.schedules.gpu.gemm.shared_operand import turn

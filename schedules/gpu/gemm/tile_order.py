@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.nests import View, extent_of, nbytes_of, volume
+from tedsl.schedules.analysis.nests import nbytes_of
+from tedsl.schedules.analysis.views import View, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis.nests import among, volume
+from tedsl.schedules.analysis.nests import among
+from tedsl.schedules.analysis.views import volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product, depth, largest, two_fit
 from tedsl.schedules.gpu.gemm.stationary_operand import TILE, keep_rows, run_of

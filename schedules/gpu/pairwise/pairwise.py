@@ -20,22 +20,19 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     among,
     any_order,
     contraction,
-    definitions,
-    extent_of,
     is_reduction,
     plain,
     pow2_at_least,
     reduce_axes,
     same_axes,
     sole_readers,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.gemm import busy
 from tedsl.schedules.gpu.gemm.k_steps import LEAST

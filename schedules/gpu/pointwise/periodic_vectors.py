@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of
-from tedsl.schedules.analysis.nests import extent_of, plain, volume
+from tedsl.schedules.analysis.nests import plain
+from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, dram
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS

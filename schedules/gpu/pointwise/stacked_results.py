@@ -14,15 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis.nests import (
-    View,
-    definitions,
-    extent_of,
-    is_reduction,
-    plain,
-    pow2_at_least,
-    same_axes,
-)
+from tedsl.schedules.analysis.nests import is_reduction, plain, pow2_at_least, same_axes
+from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Sides, tile_of_two
 from tedsl.schedules.fusion.recomputation import recomputes

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.nests import Group, View, among, extent_of, is_reduction
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.nests import among, is_reduction
+from tedsl.schedules.analysis.views import View, extent_of
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule

@@ -26,17 +26,9 @@ from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import chain_ends, inline_between
-from tedsl.schedules.analysis.nests import (
-    Group,
-    any_order,
-    definitions,
-    extent_of,
-    is_reduction,
-    pow2_at_least,
-    reduce_axes,
-    shared_inputs,
-    volume,
-)
+from tedsl.schedules.analysis.groups import Group, shared_inputs
+from tedsl.schedules.analysis.nests import any_order, is_reduction, pow2_at_least, reduce_axes
+from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import registers
 from tedsl.schedules.knobs import flip, pick

@@ -12,12 +12,9 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     any_order,
-    definitions,
-    extent_of,
     innermost,
     is_reduction,
     long_axes,
@@ -25,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     same_axes,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.fusion.horizontal import LATEST, Beside, Leader, all_computed, join
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused

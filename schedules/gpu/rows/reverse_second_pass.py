@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
-from tedsl.schedules.analysis.nests import among, is_reduction, size_of
+from tedsl.schedules.analysis.nests import among, is_reduction
+from tedsl.schedules.analysis.views import size_of
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage

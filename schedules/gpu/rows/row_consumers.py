@@ -15,13 +15,10 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     along,
     among,
-    crossed_row,
-    definitions,
     in_step,
     innermost,
     is_reduction,
@@ -29,10 +26,8 @@ from tedsl.schedules.analysis.nests import (
     needs_one_of,
     plain,
     same_axes,
-    size_of,
-    volume,
 )
-from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused

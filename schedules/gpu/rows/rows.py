@@ -15,21 +15,16 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import chain_ends, follow, inline_between
+from tedsl.schedules.analysis.groups import Group, crossed_row, shared_inputs
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     among,
     any_order,
-    crossed_row,
-    definitions,
-    extent_of,
     innermost,
     is_reduction,
     pow2_at_least,
     reduce_axes,
-    shared_inputs,
-    volume,
 )
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers, staying

@@ -17,13 +17,9 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
-    Group,
-    View,
     any_order,
-    crossed_row,
-    definitions,
-    extent_of,
     first,
     is_reduction,
     long_axes,
@@ -32,10 +28,8 @@ from tedsl.schedules.analysis.nests import (
     pow2_at_least,
     reduce_axes,
     same_axes,
-    size_of,
-    volume,
 )
-from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, pick

@@ -9,17 +9,9 @@ from collections.abc import Sequence
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import follow, follows
-from tedsl.schedules.analysis.nests import (
-    Group,
-    among,
-    definitions,
-    extent_of,
-    first,
-    is_reduction,
-    pow2_at_least,
-    reduce_axes,
-    volume,
-)
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.nests import among, first, is_reduction, pow2_at_least, reduce_axes
+from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps

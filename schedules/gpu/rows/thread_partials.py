@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import follow
-from tedsl.schedules.analysis.nests import extent_of, first, neighbours, reduce_axes, volume
+from tedsl.schedules.analysis.nests import first, neighbours, reduce_axes
+from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import takes
