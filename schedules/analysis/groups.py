@@ -30,8 +30,8 @@ class Group:
 
     `rows` are the axes of the root that index the inner reductions; None when there are none.
     `contracts` is true when an inner reduction is a contraction.  `regions` are producers of which
-    each tile computes the region that it reads (`compute_at`).  `beside` are roots of other
-    kernels, with one element for each row, that run in its loops.  `follows` is true of a kernel
+    each tile computes the region that it reads (`compute_at`).  `beside` are stages at root,
+    with one element or several for each row, that run in its loops.  `follows` is true of a kernel
     that runs in the grid of another, which has the launch options.  `in_parts` is true of partial
     results, and of what combines them: they are not split again.  `apart` is true of partial
     results whose number, the first axis of the root, has a grid axis of its own, as a last-block
@@ -52,12 +52,25 @@ class Group:
     pairs: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Along:
+    """Where a result is stored by the kernel of another: the root of that, and the axes of the
+    result in terms of the root's."""
+
+    root: str
+    axes: Mapping[Axis, Axis]
+
+
 # Stages of one kernel, each computed or inlined in its loops.
 MEMBERS = 128
 
 
 def find_groups(
-    view: View, outputs: Sequence[str], masked: bool = False, cut: list[str] | None = None
+    view: View,
+    outputs: Sequence[str],
+    masked: bool = False,
+    cut: list[str] | None = None,
+    along: Mapping[str, Along] | None = None,
 ) -> list[Group]:
     """Fuse each reduction into the one kernel that reads it, where their axes line up.
 
@@ -65,7 +78,8 @@ def find_groups(
     root, and the kernel's other reductions are indexed by the same axes; a contraction joins only a
     kernel without row reductions (its epilogue), because its accumulator fills the tile.  `masked`
     as for `contraction`.  What would join but for the size of the kernel, or of the expressions
-    between its reductions once inlined, is a kernel of its own, and is put into `cut`.
+    between its reductions once inlined, is a kernel of its own, and is put into `cut`.  Results in
+    `along` run beside the kernel that is named there, whose root is one of `outputs`.
     """
     readers = view.readers
     sizes: dict[str, _Between] = {}
@@ -74,6 +88,13 @@ def find_groups(
     for name in reversed(list(view)):
         op = view[name]
         joined = None
+        place = None if along is None else along.get(name)
+        if place is not None and place.root in view:
+            host = groups.setdefault(place.root, _alone(view, place.root))
+            host.beside.insert(0, name)
+            host.axes[name] = dict(place.axes)
+            owner[name] = host.root
+            continue
         if name not in outputs:
             joined = _joinable(op, readers[name], owner, groups, view, masked)
         if joined is not None:
@@ -83,7 +104,7 @@ def find_groups(
                 if cut is not None:
                     cut.append(name)
         if joined is None:
-            groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
+            groups.setdefault(name, _alone(view, name))
             owner[name] = name
             continue
         group, axes = joined
@@ -94,6 +115,11 @@ def find_groups(
             group.contracts = group.contracts or contraction(op, masked, grouped=True) is not None
             group.rows = _rows(view[group.root], axes)
     return [groups[name] for name in view if name in groups]
+
+
+def _alone(view: View, root: str) -> Group:
+    """A kernel of one stage."""
+    return Group(root, axes={root: {a: a for a in view[root].axes}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +154,7 @@ def _joinable(
     if len(owners) != 1:
         return None
     group = groups[owners.pop()]
-    axes = _mapped(op, users, group, view)
+    axes = mapped(op, users, group, view)
     if axes is None:
         return None
     root = view[group.root]
@@ -174,7 +200,7 @@ def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> b
     return all(user == group.root for user, _ in users)
 
 
-def _mapped(
+def mapped(
     op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group, view: View
 ) -> dict[Axis, Axis] | None:
     """Data axes of `op` that all readers index by one axis of the root; None when an index of a
@@ -214,8 +240,8 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     new.pairs, new.beside = group.pairs, group.beside
     axes = dict(zip(view[inner].axes, root, strict=True))
     new.axes = {group.root: {a: a for a in root}, inner: axes}
-    for name in group.inner:
-        new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
+    for name in (*group.inner, *group.beside):
+        new.axes[name] = {k: axes.get(v, v) for k, v in group.axes.get(name, {}).items()}
     return new
 
 
@@ -234,7 +260,7 @@ def crossed_row(view: View, group: Group) -> Axis | None:
 def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int, list[str]]]:
     """Inputs that several stages of the kernel read, each at plain axes over its rows, so that they
     can be loaded once: each by the stage that made it and the number of its output there."""
-    inside = [*group.inner, group.root]
+    inside = [*group.inner, group.root, *(name for name in group.beside if name in group.axes)]
     users: dict[tuple[str, int], list[str]] = {}
     fine: dict[tuple[str, int], bool] = {}
     for name in inside:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.groups import Group, crossed_row, find_groups
+from tedsl.schedules.analysis.groups import Along, Group, crossed_row, find_groups
 from tedsl.schedules.analysis.nests import (
     chooses,
     contraction,
@@ -21,6 +21,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import recomputes
+from tedsl.schedules.fusion.row_results import store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
 from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
@@ -65,6 +66,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
     kept: dict[str, ComputeOp] = {}
     within: list[str] = []
+    along: dict[str, Along] = {}
     for first in (True, False):  # what only moves elements, so that its readers are those of others
         kept = _candidates(_open(s, taken), outputs, loops)
         for name, op in _open(s, taken).items():
@@ -79,7 +81,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
     while True:
         view = _open(s, taken)
         cut: list[str] = []
-        groups = find_groups(view, outputs, loops, cut)
+        groups = find_groups(view, outputs, loops, cut, along)
         if cut:
             outputs += cut
             for name in cut:
@@ -91,7 +93,13 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         apart = _apart(s, view, groups, busy, loops) if settled else []
         stored = _stored(s, view, groups, outputs, kept, loops) if settled else []
         if settled and not apart and not stored:
-            return _with_regions(view, groups, within)
+            again = None if loops else store_in_rows(s, view, groups, along)
+            if again is None:
+                return _with_regions(view, groups, within)
+            kept |= {name: definitions(s)[name] for name in again}
+            stays = [*along, *(each.root for each in along.values())]
+            outputs += [name for name in dict.fromkeys(stays) if name not in outputs]
+            continue
         for name in stored:
             s[name].compute_root()
             kept.pop(name, None)

@@ -147,21 +147,41 @@ def _take(view: View, taker: Group, group: Group) -> None:
         taker.axes[name] = {axis: known[to] for axis, to in mine if to in known}
 
 
-def run_beside(s: Schedule, names: Sequence[str], stage: Stage, each: int, place: Axis) -> None:
-    """Let stages of one element for each row run in the loop `place` of `stage`, which goes over
-    tiles of `each` rows (`compute_with`)."""
+def run_beside(
+    s: Schedule, group: Group, stage: Stage, each: int, place: Axis, piece: int | None
+) -> None:
+    """Let the stages beside a kernel run in the loop `place` of `stage`, which goes over tiles of
+    `each` rows (`compute_with`): those of several elements for each row in pieces of `piece`, or
+    without it whole rows at once."""
     first, *_ = stage.leaf_iter_vars
     programs = None if first is place else size_of(extents(stage.plan)[first])
-    for name in names:
+    for name in group.beside:
         own = s[name]
-        row = innermost(own.op.axis)
+        columns = _columns(group, own)
+        rows = [axis for axis in own.op.axis if not among(axis, columns)]
+        row = innermost(rows)
         outer, inner = own.split(row, factor=each)
-        others = [axis for axis in own.op.axis if axis is not row]
+        others = [axis for axis in rows if axis is not row]
+        if others or columns:
+            own.reorder(*others, outer, inner, *columns)
         if others:
-            own.reorder(*others, outer, inner)
             outer = fused(own, (*others, outer))
         if programs is not None:
             turn, program = own.split(outer, factor=programs)
             own.reorder(program, turn, inner)
-        own.vectorize(inner)
+        if piece is not None and columns:
+            across, lane = own.split(fused(own, columns), factor=piece)
+            own.reorder(across, inner, lane)
+            columns = [lane]
+        for axis in (inner, *columns):
+            own.vectorize(axis)
         own.compute_with(stage, place)
+
+
+def _columns(group: Group, stage: Stage) -> list[Axis]:
+    """The axes of a stage beside a kernel that are no rows of it."""
+    known = group.axes.get(stage.name)
+    if known is None:  # one element for each row
+        return []
+    rows = group.rows or ()
+    return [axis for axis in long_axes(stage.op.axis) if not among(known.get(axis), rows)]

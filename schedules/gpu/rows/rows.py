@@ -21,6 +21,7 @@ from tedsl.schedules.analysis.nests import (
     any_order,
     innermost,
     is_reduction,
+    long_axes,
     pow2_at_least,
     reduce_axes,
 )
@@ -106,8 +107,8 @@ class _Shape:
 class _Rows:
     """A kernel of rows: its stage, the axes of the rows and of what lies in a row, the row axis
     along which memory is contiguous in column reductions (`crossed`), whether partial results
-    combine in any order (`free`), a row as a tile, the stages that run in its loops, and the axis
-    of rows that has a grid axis of its own."""
+    combine in any order (`free`), a row as a tile, the kernel, and the axis of rows that has a grid
+    axis of its own."""
 
     stage: Stage
     rows: tuple[Axis, ...]
@@ -115,7 +116,7 @@ class _Rows:
     crossed: Axis | None
     free: bool
     shape: _Shape
-    beside: tuple[str, ...]
+    group: Group
     apart: Axis | None
 
 
@@ -131,15 +132,16 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     free = all(any_order(view[name]) for name in group.inner)
     shape = _shape(view, group, columns)
     apart = rows[0] if group.apart else None
-    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, tuple(group.beside), apart)
+    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, group, apart)
     length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
-    if crossed is None and free and share_rows(s, group, columns, shape.nbytes):
+    wide = any(len(long_axes(s[name].op.axis)) > len(long_axes(rows)) for name in group.beside)
+    if crossed is None and free and not wide and share_rows(s, group, columns, shape.nbytes):
         return
     whole = free and length is not None and length * fewest <= most
     # What only reads a row once has no use for all of it in registers, nor do threads without room.
-    limit = MAX_TILE if columns else LOOPED - 1
+    limit = MAX_TILE if columns or wide else LOOPED - 1
     held = length is None or length <= limit or not chain_ends(s, group)
     # Of neighbours that one program takes, each has its idle lanes, which compute as others do.
     folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
@@ -186,7 +188,7 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     alone = elements is not None and elements * each >= MAX_TILE
     place = staying(s, stage, (*others, outer), tiles, held, alone=alone)
     stage.vectorize(inner)
-    run_beside(s, nest.beside, stage, each, place)
+    run_beside(s, nest.group, stage, each, place, None if elements is not None else PIECE)
     return each, place
 
 

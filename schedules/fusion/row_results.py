@@ -1,0 +1,292 @@
+"""Results that a kernel of rows reads or computes on its way: it stores them in its loops, where
+their inputs are in registers (a residual and its norm; the statistics that a backward pass reads).
+
+    for i, j: z[i, j] = x[i, j] + y[i, j]
+    for i: m = sum(k)(z[i, k]); for j: o[i, j] = g(z[i, j], m)
+    --> for i: for j: z.again[j] = x[i, j] + y[i, j]; m = sum(k)(z.again[k])
+               for j: o[i, j] = g(z.again[j], m); for j: z[i, j] = x[i, j] + y[i, j]
+
+What is stored stays at root, so the kernel reads another stage of the same definition (`recompute`)
+and what is stored runs along with the kernel (`compute_with`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.groups import Along, Group, crossed_row, mapped
+from tedsl.schedules.analysis.nests import along as lies_along
+from tedsl.schedules.analysis.nests import (
+    among,
+    any_order,
+    contraction,
+    innermost,
+    is_reduction,
+    long_axes,
+    needs_one_of,
+    plain,
+    pow2_at_least,
+    same_axes,
+)
+from tedsl.schedules.analysis.views import View, reads_of, volume
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.rows.rows import MAX_TILE
+from tedsl.schedules.knobs import flip
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import readers as plan_readers
+from tedsl.scheduling.plan.inline import may_inline
+from tedsl.tensor.tensor import Tensor
+
+Axes = Mapping[Axis, Axis]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a kernel can store: a stage at root, where, and the stage that `readers` compute again
+    instead of reading it, which is none for a stage that only reads what the kernel computes."""
+
+    name: str
+    along: Along
+    again: str = ""
+    readers: tuple[str, ...] = ()
+
+
+def store_in_rows(
+    s: Schedule, view: View, groups: Sequence[Group], along: dict[str, Along]
+) -> list[str] | None:
+    """Let a kernel of rows store one stage more, by the knob `in_rows`.
+
+    Args:
+        s: the schedule.
+        view: its stages.
+        groups: its kernels.
+        along: the stages that kernels store already; the one found is added.
+
+    Returns:
+        The stages that are computed again inside; None where nothing more can be stored so.
+    """
+    asked = {each.name for each in s.knobs}
+    rows = _Rows(s, view, groups)
+    for found in rows.candidates():
+        knob = f"{found.name}.in_rows"
+        if found.name in along or knob in asked:
+            continue
+        readers = _in_plan(s, view, found) if found.again else ()
+        if readers is None or not flip(s, knob, True):
+            continue
+        along[found.name] = found.along
+        if not found.again:
+            return []
+        tensor = s[found.again].op.outputs[0]
+        if is_reduction(view[found.again]):
+            s.cache_write(tensor, "local")
+            tensor = s[found.again].op.outputs[0]
+        return [s[s.recompute(tensor, list(readers))].name]
+    return None
+
+
+def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...] | None:
+    """The stages, inlined ones among them, by which the readers alone read a stage; None where
+    there are none, or others read it by the same."""
+    op = s[found.again].op
+    if not is_reduction(view[found.again]) and not may_inline(s.plan, found.again):
+        return None
+    names: list[str] = []
+    for stage in plan_readers(s.plan, op):
+        users, waiting = set[str](), [stage]
+        while waiting:
+            each = waiting.pop()
+            if each.placement.inlined:
+                waiting += plan_readers(s.plan, each.op)
+            else:
+                users.add(each.name)
+        if users <= set(found.readers):
+            names.append(stage.name)
+        elif not users.isdisjoint(found.readers):
+            return None
+    return tuple(names) or None
+
+
+class _Rows:
+    """The kernels of rows of a schedule, and what they could store."""
+
+    def __init__(self, s: Schedule, view: View, groups: Sequence[Group]) -> None:
+        self.s, self.view, self.groups = s, view, groups
+        self.owners = {n: g for g in groups for n in (*g.inner, g.root, *g.beside)}
+        self.results = {s[tensor].name for tensor in s.outputs}
+
+    def candidates(self) -> Iterator[_Found]:
+        """What could be stored, results before what other kernels read."""
+        for group in self.groups:
+            name, hosts = group.root, self._hosts(group.root)
+            if not hosts and name in self.results:
+                yield from self._reads_rows(group)
+            elif name in self.results and self._one_by_one(name):
+                if len(hosts) == 1:
+                    yield from self._read_in(group, hosts[0])
+                yield from self._followed(group)
+        for group in self.groups:
+            hosts = self._hosts(group.root)
+            if is_reduction(self.view[group.root]) and not group.inner and len(hosts) > 1:
+                for host in hosts:
+                    yield from self._folded_in(group, host)
+
+    def _hosts(self, name: str, but: str = "") -> list[Group]:
+        """The kernels that read a stage, without one."""
+        owners = [self.owners[user] for user, _ in self.view.readers[name] if user != but]
+        return list({owner.root: owner for owner in owners}.values())
+
+    def _read_in(self, group: Group, host: Group) -> Iterator[_Found]:
+        """A result that only the kernel `host` reads."""
+        own = self._is_of_rows(group)
+        if not own and not _is_pointwise(group):
+            return
+        users, op = self.view.readers[group.root], self.view[group.root]
+        axes = mapped(op, users, host, self.view)
+        if axes is None:
+            return
+        rows = self.rows_of(host)
+        if not rows and own and _is_pointwise(host):  # a kernel of its rows, with those of `group`
+            rows = tuple(axes[axis] for axis in long_axes(op.axes) if axis in axes)
+        if rows and self._fits(group.root, host, axes, rows):
+            readers = tuple(dict.fromkeys(user for user, _ in users))
+            yield _Found(group.root, Along(host.root, axes), group.root, readers)
+
+    def _followed(self, group: Group) -> Iterator[_Found]:
+        """Results that are computed from one of a kernel of rows, element by element."""
+        op = self.view[group.root]
+        if not group.inner or not self.rows_of(group):
+            return
+        for user in dict.fromkeys(user for user, _ in self.view.readers[group.root]):
+            if user not in self.results or not self._follows(self.owners[user], group.root):
+                continue
+            axes = dict(zip(self.view[user].axes, op.axes, strict=True))
+            if self._fits(user, group, axes, self.rows_of(group)):
+                yield _Found(user, Along(group.root, axes), group.root, (user,))
+
+    def _reads_rows(self, group: Group) -> Iterator[_Found]:
+        """A result of one element for each row, that reads what a kernel of rows could compute in
+        its loops if nobody else read it."""
+        if not _is_pointwise(group) or not self._one_by_one(group.root):
+            return
+        for read in reads_of(self.view[group.root]):
+            fold = self.view.names.get(read.tensor.op)
+            if fold is None or self.owners[fold].root != fold or fold in self.results:
+                continue
+            hosts = self._hosts(fold, but=group.root)
+            if len(hosts) != 1 or not is_reduction(self.view[fold]):
+                continue
+            host = hosts[0]
+            others = [each for each in self.view.readers[fold] if each[0] != group.root]
+            inside = mapped(self.view[fold], others, host, self.view)
+            found, rows = plain(read), self.rows_of(host)
+            if inside is None or found is None or not rows:
+                continue
+            pairs = zip(self.view[fold].axes, found, strict=True)
+            axes = {axis: inside[own] for own, axis in pairs if own in inside}
+            of_rows = len(long_axes(found)) == len(long_axes(self.view[group.root].axes))
+            if of_rows and self._fits(group.root, host, axes, rows):
+                yield _Found(group.root, Along(host.root, axes))
+
+    def _folded_in(self, group: Group, host: Group) -> Iterator[_Found]:
+        """A fold of rows that a kernel of the same rows reads, which folds the same tensors, and
+        others read too."""
+        op, rows = self.view[group.root], self.rows_of(host)
+        if not rows or len(op.bodies) > 1 or not self._is_of_rows(group):
+            return
+        users = [each for each in self.view.readers[group.root] if self.owners[each[0]] is host]
+        others = {user for user, _ in self.view.readers[group.root]} - {user for user, _ in users}
+        if any(needs_one_of(self.view, name, others) for name in (host.root, *host.inner)):
+            return
+        folded = self._along_rows(host)
+        axes = mapped(op, users, host, self.view)
+        if axes is None or folded.isdisjoint(self._along_rows(group)):
+            return
+        if self._fits(group.root, host, axes, rows):
+            readers = tuple(dict.fromkeys(user for user, _ in users))
+            yield _Found(group.root, Along(host.root, axes), group.root, readers)
+
+    def _along_rows(self, group: Group) -> set[Tensor]:
+        """The tensors that a kernel reads along folded rows."""
+        folds = (op for n in (group.root, *group.inner) if is_reduction(op := self.view[n]))
+        return {
+            read.tensor
+            for op in folds
+            for read in reads_of(op)
+            if any(among(axis, op.reduce_axes) for axis in axes_of(*read.indices))
+        }
+
+    def rows_of(self, group: Group) -> tuple[Axis, ...]:
+        """The rows of a kernel that folds along them; none of other kernels, and where there are
+        too few for a device."""
+        root = self.view[group.root]
+        folds = [self.view[name] for name in group.inner if is_reduction(self.view[name])]
+        if is_reduction(root):
+            folds.append(root)
+            if contraction(root, grouped=True) is not None:
+                return ()
+            if not group.inner and not among(lies_along(root), root.reduce_axes):
+                return ()
+        rows = group.rows or (root.axes if is_reduction(root) else ())
+        single = not (group.contracts or group.in_parts or group.pairs or group.apart)
+        if not single or not folds or not all(any_order(each) for each in folds):
+            return ()
+        if group.inner and crossed_row(self.view, group) is not None:
+            return ()
+        count = volume(rows)
+        return () if count is not None and count < gpu_of(self.s).sms else tuple(rows)
+
+    def _fits(self, name: str, host: Group, axes: Axes, rows: Sequence[Axis]) -> bool:
+        """True when a stage has the rows of a kernel, and where it has more, a program holds a row
+        of both."""
+        op = self.view[name]
+        if not all(among(row, list(axes.values())) for row in long_axes(rows)):
+            return False
+        columns = [a for a in long_axes(op.axes) if not among(axes.get(a), rows)]
+        if not columns:
+            return True
+        members = [self.view[each] for each in (host.root, *host.inner)]
+        folds = (volume(each.reduce_axes) for each in members if is_reduction(each))
+        held = all(
+            n is not None and pow2_at_least(n) <= MAX_TILE for n in (volume(columns), *folds)
+        )
+        return held and among(innermost(op.axes), columns)
+
+    def _is_of_rows(self, group: Group) -> bool:
+        """True for a kernel of one element for each row."""
+        axes = self.view[group.root].axes
+        own = bool(self.rows_of(group)) and same_axes(group.rows or axes, axes)
+        return own and not group.regions
+
+    def _one_by_one(self, name: str) -> bool:
+        """True for a stage of one pointwise result whose reads lie as it does."""
+        op = self.view[name]
+        if is_reduction(op) or len(op.bodies) > 1 or not op.axes:
+            return False
+        return all(_lies_alike(read, op.axes) for read in reads(*op.bodies))
+
+    def _follows(self, group: Group, source: str) -> bool:
+        """True for a pointwise kernel that reads a result element by element, and nothing else that
+        depends on it."""
+        op = self.view[group.root]
+        if not _is_pointwise(group) or not self._one_by_one(group.root):
+            return False
+        own = [read for read in reads(*op.bodies) if read.tensor.op is self.view[source]]
+        others: Collection[str] = [n for n in self.view.sources(group.root) if n != source]
+        free = not any(needs_one_of(self.view, other, [source]) for other in others)
+        return free and all(same_axes(plain(read), op.axes) for read in own)
+
+
+def _lies_alike(read: TensorRead, axes: Sequence[Axis]) -> bool:
+    """True when a tensor is read at plain axes, along memory if at all along the innermost."""
+    kept = [i for i in read.indices if isinstance(i, Axis)]
+    ones = all(isinstance(i, Axis) or not axes_of(i) for i in read.indices)
+    last = innermost(axes)
+    return ones and (not among(last, kept) or innermost(kept) is last)
+
+
+def _is_pointwise(group: Group) -> bool:
+    return group.rows is None and not group.inner and not group.regions and not group.beside
