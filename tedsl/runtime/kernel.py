@@ -164,6 +164,7 @@ class _Like:
     direct: Direct = missed
     alone: bool = False
     sought: bool = False
+    call: TensorCall | None = None
 
 
 @suggests(BackendError)
@@ -455,7 +456,14 @@ class Kernel(Viewable):
         )
         found = direct(call)
         if found is not None:
-            like.direct, like.alone = found, not like.outs
+            like.direct, like.alone, like.call = found, not like.outs, call
+
+    @property
+    def last_call(self) -> TensorCall | None:
+        """What the function of calls like the last one is written from; None where there is none,
+        or none yet."""
+        like = self._like
+        return like.call if like is not None and like.alone else None
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """The arrays of `out=`, at least one."""

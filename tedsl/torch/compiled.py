@@ -11,6 +11,7 @@ from typing import Any
 from tedsl.build import build
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays.views import dtype_of_numpy
+from tedsl.runtime.calls.direct import MISS, Direct, missed, over_tensors
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
@@ -20,6 +21,9 @@ from tedsl.torch.elements.layouts import Layout, symbolic
 from tedsl.torch.importer.graph import Imported
 from tedsl.torch.lib import torch
 from tedsl.torch.refusals import CompilerFault
+
+TRIES = 8
+"""Calls in which a function for calls like them is looked for."""
 
 
 class Failed(Exception):
@@ -73,10 +77,18 @@ class Compiled:
         places = [place for place, _, _ in self._outputs]
         plain += [layout.plain for _, layout, _ in self._outputs]
         self._quick = all(plain) and places == list(range(len(places))) and not self._scalars
+        # Where results lie otherwise than the kernel writes them or there are sizes, no function is
+        # written for calls like the last one.
+        orders = [_order_of_result(layout) for _, layout, _ in self._outputs]
+        same = places == list(range(len(places))) and not self._scalars and not self._sizes
+        self._orders = orders if same and None not in orders else None
+        self._direct: Direct = missed
+        self._left = TRIES
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the kernel, which is kept by itself."""
-        return {name: value for name, value in vars(self).items() if name != "kernel"}
+        """All but the kernel, which is kept by itself, and code."""
+        kept = {name: value for name, value in vars(self).items() if name != "kernel"}
+        return {**kept, "_direct": missed, "_left": TRIES}
 
     def found(self) -> bool:
         """Whether a copy has its kernel, from disk where it had none."""
@@ -97,6 +109,10 @@ class Compiled:
             Failed: an index is outside its tensor.
             BackendError: an argument that does not fit.
         """
+        if not sizes:
+            made = self._direct(tuple(arguments))
+            if made is not MISS:
+                return self._checked(list(made))
         records = torch.is_grad_enabled()
         given: list[Any] = []
         for place, layout in self._takes:
@@ -109,18 +125,42 @@ class Compiled:
                 tensor = tensor.contiguous()
             given.append(tensor)
         if self._scalars:
-            made: Any = self.kernel(*given, **{name: sizes[name] for name in self._scalars})
+            made = self.kernel(*given, **{name: sizes[name] for name in self._scalars})
         else:
             made = self.kernel(*given)
-        results = list(map(_as_torch, made)) if self._several else [_as_torch(made)]
-        if self._checks:
-            self._check(results[len(results) - self._checks :])
-            del results[len(results) - self._checks :]
+        if self._left and self._orders is not None:
+            self._seek(tuple(arguments), given)
+        results = self._checked(list(map(_as_torch, made)) if self._several else [_as_torch(made)])
         if self._quick:
             return results
         return [
             _laid(layout, results[place], shape, sizes) for place, layout, shape in self._outputs
         ]
+
+    def _seek(self, arguments: tuple[Any, ...], given: Sequence[Any]) -> None:
+        """Write the function for calls like this one, once the kernel has one of its own: it takes
+        the arguments as they are, where their memory is what the kernel reads."""
+        assert self._orders is not None
+        places = tuple(place for place, _ in self._takes)
+        tensors = all(isinstance(each, torch.Tensor) for each in arguments)
+        same = tensors and all(
+            arguments[place].data_ptr() == array.data_ptr()
+            for place, array in zip(places, given, strict=True)
+        )
+        call = self.kernel.last_call
+        self._left -= 1
+        if same and call is not None:
+            checks = [range(0)] * self._checks
+            found = over_tensors(call, arguments, places, [*self._orders, *checks])
+            self._left = 0
+            self._direct = missed if found is None else found
+
+    def _checked(self, results: list[Any]) -> list[Any]:
+        """The results without the checks, which are true."""
+        if self._checks:
+            self._check(results[len(results) - self._checks :])
+            del results[len(results) - self._checks :]
+        return results
 
     def _check(self, checks: Sequence[Any]) -> None:
         """Raise `Failed` where one is false.  Of indices on a GPU nobody waits for the answer: the
@@ -130,6 +170,15 @@ class Compiled:
                 torch._assert_async(each, "an index is outside its tensor")
             elif not each.item():
                 raise Failed
+
+
+def _order_of_result(layout: Layout) -> tuple[int, ...] | None:
+    """For each dimension of a result that of the array which is written for it; None where it is no
+    permutation."""
+    order, rank = layout.order, len(layout.shape)
+    if order is None or len(order) < rank:
+        return None
+    return tuple(order.index(d) for d in range(rank))
 
 
 def _places(imported: Imported, kernel: Kernel) -> list[int]:

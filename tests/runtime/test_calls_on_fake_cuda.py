@@ -44,7 +44,6 @@ def test_calls_of_other_forms_between_are_checked() -> None:
         refused: list[tuple[tuple[Any, ...], str]] = [
             ((x, torch.ones(63)), "63"),
             ((x, x.double()), "float64"),
-            ((x, torch.ones(128)[::2]), "not contiguous"),
             ((x, torch.ones(64, requires_grad=True)), "requires grad"),
             ((x,), "1 arrays given"),
         ]

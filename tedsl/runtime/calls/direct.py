@@ -8,15 +8,15 @@ which only what differs from call to call is left.  Imports `forms`, `arrays` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 from tedsl.backends.call_fragments import Inlined
 from tedsl.runtime.arrays.allocation import QuickCuda
-from tedsl.runtime.calls.forms import Guard
+from tedsl.runtime.calls.forms import Guard, guard_of
 
 Direct = Callable[[tuple[Any, ...]], Any]
 """Runs a kernel on arguments like those it was written for and returns what it allocated, or None
@@ -42,6 +42,8 @@ class TensorCall:
         launches: what is launched.
         noted: statements that keep what is known of the last call.
         names: in `noted`.
+        places: which arguments are the inputs, in their order; None for all.
+        listed: whether what is allocated is returned as a tuple also where it is one tensor.
     """
 
     guard: Guard
@@ -52,6 +54,8 @@ class TensorCall:
     launches: Inlined
     noted: tuple[str, ...]
     names: Mapping[str, Any]
+    places: tuple[int, ...] | None = None
+    listed: bool = False
 
 
 def missed(arguments: tuple[Any, ...]) -> Any:
@@ -74,6 +78,39 @@ def _compiled(text: str) -> CodeType:
     return compile(text, "<a call of a tedsl.Kernel>", "exec")
 
 
+def over_tensors(
+    call: TensorCall,
+    tensors: tuple[Any, ...],
+    places: tuple[int, ...],
+    orders: Sequence[Sequence[int]],
+) -> Direct | None:
+    """A function for calls with tensors that lie in memory as the arguments of `call` do, and may
+    have their dimensions in another order.
+
+    Args:
+        call: without results that are given.
+        tensors: PyTorch's, on the device.
+        places: which of them are the inputs of the kernel.
+        orders: of each result, the order of its dimensions.
+
+    Returns:
+        What takes such tensors as one tuple and returns the results as one; None where there is
+        none.
+    """
+    guard, makers = guard_of(tensors), list(call.makers)
+    for n, order in enumerate(orders):
+        make = makers[n]
+        if not isinstance(make, QuickCuda):
+            return None
+        shape, steps = ([each[d] for d in order] for each in (make.shape, make.steps))
+        makers[n] = replace(make, shape=tuple(shape), steps=tuple(steps))
+    if guard is None or len(makers) != len(orders):
+        return None
+    given = len(tensors)
+    changed = replace(call, guard=guard, given=given, places=places, makers=tuple(makers))
+    return direct(replace(changed, listed=True))
+
+
 def direct_text(call: TensorCall) -> tuple[str, dict[str, Any]]:
     """The text of the function `call`, and the names in it."""
     names: dict[str, Any] = {"MISS": MISS, "alike": call.guard.check, **call.names}
@@ -85,15 +122,17 @@ def direct_text(call: TensorCall) -> tuple[str, dict[str, Any]]:
     if call.guard.weights:
         names["records"] = call.guard.records
         body += ["if records():", _MISSED]
-    body += _addresses(given, 0, call.launches.alignment)
+    read = given if call.places is None else [given[place] for place in call.places]
+    body += _addresses(read, 0, call.launches.alignment)
     for out in range(call.given - call.outs, call.given):
         body += _apart(out, call.nbytes, names)
     body += [
         f"{name} = {_allocation(place, make, names)}"
         for place, (name, make) in enumerate(zip(made, call.makers, strict=True), call.given)
     ]
-    body += _addresses(made, call.given, call.launches.alignment)
-    body += [*call.noted, *call.launches.lines, f"return {', '.join(made) or None}"]
+    body += _addresses(made, len(read), call.launches.alignment)
+    result = f"({', '.join(made)},)" if call.listed else ", ".join(made)
+    body += [*call.noted, *call.launches.lines, f"return {result or None}"]
     return "\n".join(["def call(arguments):", *(f"    {line}" for line in body), ""]), names
 
 

@@ -1,12 +1,13 @@
 """A graph with its regions as calls of kernels, the rest as it was.
 
 Calls keep their order among those that change an argument or draw random numbers.  Imports
-`partition`, `relaying` and `compiling`.
+`partition`, `relaying`, `compiling` and `views`.
 """
 
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tedsl.torch.backend.partition import Partition
 from tedsl.torch.backend.region import Part, Region, with_sizes
 from tedsl.torch.backend.relaying import LAY, RELAID, relaid
 from tedsl.torch.backend.report import GraphReport, RegionReport
+from tedsl.torch.backend.views import straighten
 from tedsl.torch.lib import changes, fx, torch
 
 
@@ -110,6 +112,7 @@ class _Rewriter:
                 (node,) = unit
                 self.made_of[node] = self.graph.node_copy(node, self.made_of.__getitem__)
         compile_regions(made, self.options)
+        straighten(self.graph)
         return fx.GraphModule(root, self.graph)
 
     def _order(self) -> list[list[Any]]:
@@ -142,7 +145,7 @@ class _Rewriter:
         setattr(root, name, holder)
         called = self.graph.call_module(name, tuple(self.made_of[each] for each in part.inputs))
         for n, node in enumerate(part.results):
-            self.made_of[node] = self.graph.call_function(_item, (called, n))
+            self.made_of[node] = self.graph.call_function(operator.getitem, (called, n))
             self.made_of[node].meta = dict(node.meta)
         return region
 
@@ -160,11 +163,6 @@ def _part_of(region: Sequence[Any], nodes: Sequence[Any]) -> Part:
         and any(user not in own for user in node.users)
     ]
     return with_sizes(Part(tuple(inputs), tuple(region), tuple(results)), nodes)
-
-
-def _item(values: Sequence[Any], n: int) -> Any:
-    """One result of a region."""
-    return values[n]
 
 
 def eager_of(module: Any, part: Part) -> Any:

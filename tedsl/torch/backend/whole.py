@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ class GraphCode(_codes.OutputCode):
         self._boxed_call = True  # of the instance: PyTorch's wrappers copy what that has
         self._module, self._report = module, report
         self._kept: _Code | None = None
-        self._run: Any = module.forward
+        self._run: Any = _lean(module)
 
     def __call__(self, inputs: Any) -> Any:
         return self._run(*inputs)
@@ -125,6 +126,22 @@ class GraphCode(_codes.OutputCode):
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Kernels are kept elsewhere."""
+
+
+def _lean(module: Any) -> Callable[..., Any]:
+    """What a graph module computes, without what PyTorch does around calls of submodules."""
+    held: dict[str, Any] = {}
+    for node in module.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            name = str(node.target)
+            each = operator.attrgetter(name)(module)
+            if "." in name:
+                return module.forward
+            held[name] = getattr(each, "forward", each) if node.op == "call_module" else each
+    code = module.graph.python_code("self")
+    scope = dict(code.globals)
+    exec(compile(code.src, "<graph>", "exec"), scope)
+    return functools.partial(scope["forward"], SimpleNamespace(**held))
 
 
 @dataclass(frozen=True, slots=True)
