@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.groups import Along, Group, crossed_row, mapped
+from tedsl.schedules.analysis.chains import chain_ends
+from tedsl.schedules.analysis.groups import Along, Group, crossed_row, find_groups, mapped
 from tedsl.schedules.analysis.nests import along as lies_along
 from tedsl.schedules.analysis.nests import (
     among,
@@ -31,9 +32,10 @@ from tedsl.schedules.analysis.nests import (
     pow2_at_least,
     same_axes,
 )
-from tedsl.schedules.analysis.views import View, reads_of, volume
+from tedsl.schedules.analysis.views import View, definitions, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
+from tedsl.schedules.gpu.rows.split_rows import few_rows
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import readers as plan_readers
@@ -46,54 +48,77 @@ Axes = Mapping[Axis, Axis]
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What a kernel can store: a stage at root, where, and the stage that `readers` compute again
-    instead of reading it, which is none for a stage that only reads what the kernel computes."""
+    instead of reading it, which is none for a stage that only reads what the kernel computes.  A
+    stage that is nowhere stored is inlined."""
 
     name: str
-    along: Along
+    along: Along | None
     again: str = ""
     readers: tuple[str, ...] = ()
 
 
+_NONE = _Found("", None)
+
+
 def store_in_rows(
-    s: Schedule, view: View, groups: Sequence[Group], along: dict[str, Along]
+    s: Schedule,
+    view: View,
+    groups: Sequence[Group],
+    outputs: list[str],
+    along: dict[str, Along],
 ) -> list[str] | None:
-    """Let a kernel of rows store one stage more, by the knob `in_rows`.
+    """Let kernels of rows store more, each by its knob `in_rows`.
 
     Args:
         s: the schedule.
         view: its stages.
         groups: its kernels.
-        along: the stages that kernels store already; the one found is added.
+        outputs: the stages that are stored; those that are inlined instead are taken out.
+        along: the stages that kernels store already; what is found is added.
 
     Returns:
         The stages that are computed again inside; None where nothing more can be stored so.
     """
     asked = {each.name for each in s.knobs}
-    rows = _Rows(s, view, groups)
-    for found in rows.candidates():
+
+    def chosen(found: _Found) -> bool:
         knob = f"{found.name}.in_rows"
-        if found.name in along or knob in asked:
-            continue
-        readers = _in_plan(s, view, found) if found.again else ()
-        if readers is None or not flip(s, knob, True):
+        fresh = found.name not in along and knob not in asked
+        if not fresh or (found.again and not _in_plan(s, view, found)):
+            return False
+        return flip(s, knob, True)
+
+    elements = _Elements(s, view, outputs, along)
+    taken = [found for found in elements.placed() if chosen(found)]
+    if not taken:
+        taken = [next(filter(chosen, _Rows(s, view, groups).candidates()), _NONE)]
+    if taken == [_NONE]:
+        return None
+    made: list[str] = []
+    for found in taken:
+        if found.along is None:
+            s[found.name].compute_inline()
+            outputs.remove(found.name)
             continue
         along[found.name] = found.along
         if not found.again:
-            return []
-        tensor = s[found.again].op.outputs[0]
+            continue
+        readers, tensor = _in_plan(s, view, found), s[found.again].op.outputs[0]
         if is_reduction(view[found.again]):
             s.cache_write(tensor, "local")
             tensor = s[found.again].op.outputs[0]
-        return [s[s.recompute(tensor, list(readers))].name]
-    return None
+        made.append(s[s.recompute(tensor, list(readers))].name)
+    return made
 
 
-def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...] | None:
-    """The stages, inlined ones among them, by which the readers alone read a stage; None where
-    there are none, or others read it by the same."""
+def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...]:
+    """The stages, inlined ones among them, by which the readers alone read a stage; none where
+    others read it by the same."""
+    if not found.again:
+        return ()
     op = s[found.again].op
     if not is_reduction(view[found.again]) and not may_inline(s.plan, found.again):
-        return None
+        return ()
     names: list[str] = []
     for stage in plan_readers(s.plan, op):
         users, waiting = set[str](), [stage]
@@ -106,8 +131,8 @@ def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...] | None:
         if users <= set(found.readers):
             names.append(stage.name)
         elif not users.isdisjoint(found.readers):
-            return None
-    return tuple(names) or None
+            return ()
+    return tuple(names)
 
 
 class _Rows:
@@ -122,9 +147,7 @@ class _Rows:
         """What could be stored, results before what other kernels read."""
         for group in self.groups:
             name, hosts = group.root, self._hosts(group.root)
-            if not hosts and name in self.results:
-                yield from self._reads_rows(group)
-            elif name in self.results and self._one_by_one(name):
+            if hosts and name in self.results and one_by_one(self.view, name):
                 if len(hosts) == 1:
                     yield from self._read_in(group, hosts[0])
                 yield from self._followed(group)
@@ -140,17 +163,14 @@ class _Rows:
         return list({owner.root: owner for owner in owners}.values())
 
     def _read_in(self, group: Group, host: Group) -> Iterator[_Found]:
-        """A result that only the kernel `host` reads."""
-        own = self._is_of_rows(group)
-        if not own and not _is_pointwise(group):
+        """A pointwise result that only the kernel `host` reads."""
+        if not _is_pointwise(group):
             return
         users, op = self.view.readers[group.root], self.view[group.root]
         axes = mapped(op, users, host, self.view)
         if axes is None:
             return
-        rows = self.rows_of(host)
-        if not rows and own and _is_pointwise(host):  # a kernel of its rows, with those of `group`
-            rows = tuple(axes[axis] for axis in long_axes(op.axes) if axis in axes)
+        rows = rows_of(self.s, self.view, host)
         if rows and self._fits(group.root, host, axes, rows):
             readers = tuple(dict.fromkeys(user for user, _ in users))
             yield _Found(group.root, Along(host.root, axes), group.root, readers)
@@ -158,43 +178,19 @@ class _Rows:
     def _followed(self, group: Group) -> Iterator[_Found]:
         """Results that are computed from one of a kernel of rows, element by element."""
         op = self.view[group.root]
-        if not group.inner or not self.rows_of(group):
+        if not group.inner or not rows_of(self.s, self.view, group):
             return
         for user in dict.fromkeys(user for user, _ in self.view.readers[group.root]):
             if user not in self.results or not self._follows(self.owners[user], group.root):
                 continue
             axes = dict(zip(self.view[user].axes, op.axes, strict=True))
-            if self._fits(user, group, axes, self.rows_of(group)):
+            if self._fits(user, group, axes, rows_of(self.s, self.view, group)):
                 yield _Found(user, Along(group.root, axes), group.root, (user,))
-
-    def _reads_rows(self, group: Group) -> Iterator[_Found]:
-        """A result of one element for each row, that reads what a kernel of rows could compute in
-        its loops if nobody else read it."""
-        if not _is_pointwise(group) or not self._one_by_one(group.root):
-            return
-        for read in reads_of(self.view[group.root]):
-            fold = self.view.names.get(read.tensor.op)
-            if fold is None or self.owners[fold].root != fold or fold in self.results:
-                continue
-            hosts = self._hosts(fold, but=group.root)
-            if len(hosts) != 1 or not is_reduction(self.view[fold]):
-                continue
-            host = hosts[0]
-            others = [each for each in self.view.readers[fold] if each[0] != group.root]
-            inside = mapped(self.view[fold], others, host, self.view)
-            found, rows = plain(read), self.rows_of(host)
-            if inside is None or found is None or not rows:
-                continue
-            pairs = zip(self.view[fold].axes, found, strict=True)
-            axes = {axis: inside[own] for own, axis in pairs if own in inside}
-            of_rows = len(long_axes(found)) == len(long_axes(self.view[group.root].axes))
-            if of_rows and self._fits(group.root, host, axes, rows):
-                yield _Found(group.root, Along(host.root, axes))
 
     def _folded_in(self, group: Group, host: Group) -> Iterator[_Found]:
         """A fold of rows that a kernel of the same rows reads, which folds the same tensors, and
         others read too."""
-        op, rows = self.view[group.root], self.rows_of(host)
+        op, rows = self.view[group.root], rows_of(self.s, self.view, host)
         if not rows or len(op.bodies) > 1 or not self._is_of_rows(group):
             return
         users = [each for each in self.view.readers[group.root] if self.owners[each[0]] is host]
@@ -219,26 +215,6 @@ class _Rows:
             if any(among(axis, op.reduce_axes) for axis in axes_of(*read.indices))
         }
 
-    def rows_of(self, group: Group) -> tuple[Axis, ...]:
-        """The rows of a kernel that folds along them; none of other kernels, and where there are
-        too few for a device."""
-        root = self.view[group.root]
-        folds = [self.view[name] for name in group.inner if is_reduction(self.view[name])]
-        if is_reduction(root):
-            folds.append(root)
-            if contraction(root, grouped=True) is not None:
-                return ()
-            if not group.inner and not among(lies_along(root), root.reduce_axes):
-                return ()
-        rows = group.rows or (root.axes if is_reduction(root) else ())
-        single = not (group.contracts or group.in_parts or group.pairs or group.apart)
-        if not single or not folds or not all(any_order(each) for each in folds):
-            return ()
-        if group.inner and crossed_row(self.view, group) is not None:
-            return ()
-        count = volume(rows)
-        return () if count is not None and count < gpu_of(self.s).sms else tuple(rows)
-
     def _fits(self, name: str, host: Group, axes: Axes, rows: Sequence[Axis]) -> bool:
         """True when a stage has the rows of a kernel, and where it has more, a program holds a row
         of both."""
@@ -258,26 +234,152 @@ class _Rows:
     def _is_of_rows(self, group: Group) -> bool:
         """True for a kernel of one element for each row."""
         axes = self.view[group.root].axes
-        own = bool(self.rows_of(group)) and same_axes(group.rows or axes, axes)
+        own = bool(rows_of(self.s, self.view, group)) and same_axes(group.rows or axes, axes)
         return own and not group.regions
-
-    def _one_by_one(self, name: str) -> bool:
-        """True for a stage of one pointwise result whose reads lie as it does."""
-        op = self.view[name]
-        if is_reduction(op) or len(op.bodies) > 1 or not op.axes:
-            return False
-        return all(_lies_alike(read, op.axes) for read in reads(*op.bodies))
 
     def _follows(self, group: Group, source: str) -> bool:
         """True for a pointwise kernel that reads a result element by element, and nothing else that
         depends on it."""
         op = self.view[group.root]
-        if not _is_pointwise(group) or not self._one_by_one(group.root):
+        if not _is_pointwise(group) or not one_by_one(self.view, group.root):
             return False
         own = [read for read in reads(*op.bodies) if read.tensor.op is self.view[source]]
         others: Collection[str] = [n for n in self.view.sources(group.root) if n != source]
         free = not any(needs_one_of(self.view, other, [source]) for other in others)
         return free and all(same_axes(plain(read), op.axes) for read in own)
+
+
+class _Elements:
+    """Results of one element for each row that folds of the rows are read for: what kernels there
+    would be without them, and which of those could store them.
+
+    Args:
+        s: the schedule.
+        view: its stages.
+        outputs: the stages that are stored.
+        along: those that kernels of rows store already.
+    """
+
+    def __init__(
+        self, s: Schedule, view: View, outputs: Sequence[str], along: Mapping[str, Along]
+    ) -> None:
+        self.s, self.view, self.outputs, self.along = s, view, outputs, along
+        self.results = {s[tensor].name for tensor in s.outputs}
+
+    def placed(self) -> list[_Found]:
+        """Where they could be stored."""
+        names = self._names()
+        while any(name in self.results for name in names):
+            found = self._where(names)
+            wanted = [name for name in names if name in found or name not in self.results]
+            if len(wanted) == len(names):
+                return [self._found(name, found.get(name)) for name in names]
+            names = wanted
+        return []
+
+    def _names(self) -> list[str]:
+        """What is stored and has as many long axes as a fold that it reads, or one another."""
+        found: list[str] = []
+        stored = {*self.results, *self.outputs} - set(self.along)
+        for name, op in self.view.items():
+            if name not in stored or not one_by_one(self.view, name):
+                continue
+            if name not in self.results and not may_inline(self.s.plan, name):
+                continue
+            sources = self.view.sources(name)
+            rows = [self.view[n] for n in sources if n in found or is_reduction(self.view[n])]
+            if any(len(long_axes(each.axes)) >= len(long_axes(op.axes)) for each in rows):
+                found.append(name)
+        return found
+
+    def _where(self, names: Sequence[str]) -> dict[str, Along]:
+        """Where those are stored of which that is known while nothing reads any."""
+        trial = self.s.copy(decided=False)
+        for name in names:
+            if name not in self.results:
+                trial[name].compute_inline()
+                continue
+            readers = _in_plan(trial, self.view, self._found(name, None))
+            if readers:
+                again = trial.recompute(trial[name].op.outputs[0], list(readers))
+                trial[again].compute_inline()
+        everything = definitions(trial)
+        view = View({n: everything[n] for n in self.view if n not in names})
+        stored = [name for name in self.outputs if name not in names]
+        found: dict[str, Along] = {}
+        for group in find_groups(view, stored, along=self.along):
+            if not (rows_of(self.s, view, group) or splits(trial, view, group)):
+                continue
+            inside = dict(group.axes)
+            for name in names:
+                if name not in self.results:
+                    continue
+                axes = _axes_of(everything, name, inside)
+                if axes is not None:
+                    inside[name] = axes
+                    found[name] = Along(group.root, axes)
+        return found
+
+    def _found(self, name: str, along: Along | None) -> _Found:
+        if name not in self.results:
+            return _Found(name, None)
+        readers = tuple(dict.fromkeys(user for user, _ in self.view.readers[name]))
+        return _Found(name, along, name if readers else "", readers)
+
+
+def rows_of(s: Schedule, view: View, group: Group) -> tuple[Axis, ...]:
+    """The rows of a kernel that folds along them; none of other kernels, and where there are
+    too few for a device."""
+    root = view[group.root]
+    folds = [view[name] for name in group.inner if is_reduction(view[name])]
+    if is_reduction(root):
+        folds.append(root)
+        if contraction(root, grouped=True) is not None:
+            return ()
+        if not group.inner and not among(lies_along(root), root.reduce_axes):
+            return ()
+    rows = group.rows or (root.axes if is_reduction(root) else ())
+    single = not (group.contracts or group.in_parts or group.pairs or group.apart)
+    if not single or not folds or not all(any_order(each) for each in folds):
+        return ()
+    if group.inner and crossed_row(view, group) is not None:
+        return ()
+    count = volume(rows)
+    return () if count is not None and count < gpu_of(s).sms else tuple(rows)
+
+
+def _axes_of(view: View, name: str, inside: Mapping[str, Axes]) -> dict[Axis, Axis] | None:
+    """The axes of a result that reads stages of one kernel alone, in terms of its root's."""
+    op, axes = view[name], dict[Axis, Axis]()
+    for read in reads_of(op):
+        source = view.names.get(read.tensor.op)
+        if source is None:
+            continue
+        if source not in inside:
+            return None
+        for own, index in zip(view[source].axes, read.indices, strict=True):
+            if isinstance(index, Axis) and own in inside[source]:
+                axes[index] = inside[source][own]
+    return axes if all(axis in axes for axis in long_axes(op.axes)) else None
+
+
+def splits(s: Schedule, view: View, group: Group) -> bool:
+    """True for a kernel of few long rows that are split: all its folds are one cascade."""
+    root, rows = view[group.root], group.rows or ()
+    folds = [name for name in group.inner if is_reduction(view[name])]
+    single = not (group.contracts or group.in_parts or group.pairs or group.apart)
+    matrix = not is_reduction(root) and len(rows) < len(root.axes)
+    if not single or not matrix or len(folds) < 2 or crossed_row(view, group) is not None:
+        return False
+    return few_rows(volume(rows), gpu_of(s).sms) and len(chain_ends(s, group)) == 1
+
+
+def one_by_one(view: View, name: str) -> bool:
+    """True for a stage of one pointwise result whose reads lie as it does."""
+    op = view[name]
+    if is_reduction(op) or len(op.bodies) > 1 or not op.axes:
+        return False
+    return all(_lies_alike(read, op.axes) for read in reads(*op.bodies))
 
 
 def _lies_alike(read: TensorRead, axes: Sequence[Axis]) -> bool:

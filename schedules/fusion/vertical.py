@@ -21,7 +21,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import recomputes
-from tedsl.schedules.fusion.row_results import store_in_rows
+from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
 from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
@@ -93,7 +93,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         apart = _apart(s, view, groups, busy, loops) if settled else []
         stored = _stored(s, view, groups, outputs, kept, loops) if settled else []
         if settled and not apart and not stored:
-            again = None if loops else store_in_rows(s, view, groups, along)
+            again = None if loops else store_in_rows(s, view, groups, outputs, along)
             if again is None:
                 return _with_regions(view, groups, within)
             kept |= {name: definitions(s)[name] for name in again}
@@ -283,6 +283,8 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
             continue
         lane, enough = crossed_row(view, group), busy
         if is_reduction(view[group.root]) and lane is None:
+            continue
+        if not loops and splits(s, view, group):
             continue
         longest = 0 if loops else max(volume(view[name].reduce_axes) or 0 for name in folds)
         # A loop over rows that no tile holds has few loads in flight.

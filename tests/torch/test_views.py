@@ -89,6 +89,22 @@ def test_a_reshape_that_copies_stays() -> None:
     assert torch.equal(straight(turned, x)(x), turned(x))
 
 
+def test_a_reshape_of_what_lies_otherwise_copies() -> None:
+    def flat(x: Any) -> Any:
+        return torch.ops.aten.sin(torch.ops.aten.reshape(x, (2, -1)))
+
+    x = torch.randn(2, 6, 8, 10).to(memory_format=torch.channels_last)
+    assert torch.equal(straight(flat, x)(x), flat(x))
+
+
+def test_offsets_are_from_where_memory_begins() -> None:
+    def strided(x: Any) -> Any:
+        return torch.ops.aten.sin(torch.ops.aten.as_strided(x, (4, 5), (3, 7), 2))
+
+    x = torch.randn(10, 10)
+    assert torch.equal(straight(strided, x)(x[1:]), strided(x))
+
+
 def test_a_kernel_is_called_on_tensors_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(spec: Any, _: Any) -> QuickCuda:
         steps = torch.empty(spec.shape, device="meta").stride()

@@ -31,6 +31,7 @@ from tedsl.schedules.analysis.nests import any_order, is_reduction, pow2_at_leas
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import registers
+from tedsl.schedules.gpu.rows.merged_again import merged_again, store_merged
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -148,7 +149,7 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
     held = [(source, number) for source, number, _ in shared_inputs(definitions(s), group, s)]
     partial = _partials(s, row)
     passed = [name for each in partial for name in _passed_on(s, each, group.inner)]
-    again = _merged_again(s, group, inside)
+    again = merged_again(s, group.beside, inside)
     turn, program = _grid(stage, group, columns, row, gpu_of(s).sms)
     for name in reversed(group.inner):
         _at_once(s[name], stage, turn)
@@ -166,8 +167,8 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
             if (extent_of(turn) or 2) > 1 and flip(s, f"{stage.name}.share_ahead", True):
                 staged.double_buffer()
     _launch(s, stage, row)
-    for name, inner in again.items():
-        _results(s[name], [s[each] for each in inner])
+    if group.beside:
+        store_merged(s, group.beside, again)
 
 
 def _beside(copy: Stage) -> Axis:
@@ -180,37 +181,6 @@ def _beside(copy: Stage) -> Axis:
         return (*rows, part)
 
     return copy.transform_layout(rows_first)[-1]
-
-
-def _merged_again(s: Schedule, group: Group, inside: Sequence[str]) -> dict[str, list[str]]:
-    """Let what has an element for each row combine the parts by itself, in a kernel of its own:
-    each program of a row would store it once more.  Returns who does, and the reductions it is done
-    with, producers first."""
-    found: dict[str, list[str]] = {}
-    for name in group.beside:
-        readers, made = [name], list[str]()
-        for each in reversed(inside):
-            users = [reader for reader in readers if _reads(s, reader, each)]
-            if not users:
-                continue
-            copy = s[s.recompute(s[each].op.outputs[0], [s[user].op for user in users])].name
-            readers.append(copy)
-            if reduce_axes(s[copy]):
-                made.insert(0, copy)
-            else:
-                s[copy].compute_inline()
-        found[name] = made
-    return found
-
-
-def _results(stage: Stage, inner: Sequence[Stage]) -> None:
-    """Tiles of rows over the grid, each of which combines the parts of its rows."""
-    grid, lanes = stage.split(fused(stage, stage.op.axis), factor=RESULTS)
-    stage.bind(grid, "blockIdx.x")
-    stage.vectorize(lanes)
-    for each in reversed(inner):
-        _at_once(each, stage, grid)
-    stage.launch(num_warps=1)
 
 
 def _partials(s: Schedule, row: _Row) -> list[str]:

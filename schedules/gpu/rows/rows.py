@@ -279,7 +279,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     if once:
         inline_between(s, group.inner)
         group.inner = [name for name in group.inner if reduce_axes(s[name])]
-        if nest.crossed is None and not group.beside and split_chain(s, group, ends):
+        if nest.crossed is None and split_chain(s, group, ends):
             return
     each, place = _tile_of_rows(s, nest, None, 0)
     view = definitions(s)

@@ -15,6 +15,7 @@ from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.rows.merged_again import merged_again, store_merged
 from tedsl.schedules.gpu.rows.thread_partials import (
     Piece,
     fold_lanes,
@@ -75,10 +76,13 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
         return False
     run = run_of(view[last.name])
     partial, root = s[_split(s, last.name, parts)], s[group.root]
+    again = merged_again(s, group.beside, group.inner)
     apart = not columns and one_launch(s, root.name)
     _fold_parts(s, partial, root, run, apart)
     if not apart or not finish_last(s, root, group.inner, partial, group.axes[last.name]):
         _spread(s, group)
+    if group.beside:
+        store_merged(s, group.beside, again)
     return True
 
 

@@ -87,17 +87,22 @@ def _view_of(
     if not isinstance(view, torch.Tensor):
         return None
     try:
-        return root, node.target(view, *node.args[1:], **node.kwargs)
-    except RuntimeError:  # it lies so that this is a copy
+        made = node.target(view, *node.args[1:], **node.kwargs)
+    except RuntimeError:  # it lies so that this would be a copy
         return None
+    parts = [made] if isinstance(made, torch.Tensor) else made
+    same = view.untyped_storage()._cdata
+    return (root, made) if all(e.untyped_storage()._cdata == same for e in parts) else None
 
 
 def _is_view(target: Any) -> bool:
-    """True of an operator whose one result, or list of results, is its argument's memory."""
-    returned = getattr(getattr(target, "_schema", None), "returns", ())
-    if target is aten._unsafe_view.default:
-        return True
-    alias = returned[0].alias_info if len(returned) == 1 else None
+    """True of an operator whose one result, or list of results, may be its argument's memory."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or target is aten._unsafe_view.default:
+        return schema is not None
+    if len(schema.returns) != 1 or any(each.name == "storage_offset" for each in schema.arguments):
+        return False  # an offset that is not from where the argument begins
+    alias = schema.returns[0].alias_info
     return alias is not None and not alias.is_write
 
 
