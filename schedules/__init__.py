@@ -57,6 +57,7 @@ from tedsl.schedules.gpu.rows.rows_and_columns import (
     reduce_both,
     share_reads,
 )
+from tedsl.schedules.gpu.rows.split_rows import split_cascades
 from tedsl.schedules.scans import schedule_scans
 from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.target import Target
@@ -118,6 +119,7 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     shared: list[Both] = []
     if where.is_triton:
         groups = take_along(s, take_results(s, take_pairs(s, groups)))
+        split_cascades(s, groups)
         shared = share_reads(s, groups)
     for both in shared:
         reduce_both(s, both)

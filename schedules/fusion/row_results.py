@@ -32,7 +32,7 @@ from tedsl.schedules.analysis.nests import (
     pow2_at_least,
     same_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, reads_of, volume
+from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
 from tedsl.schedules.gpu.rows.split_rows import few_rows
@@ -310,7 +310,7 @@ class _Elements:
         for group in find_groups(view, stored, along=self.along):
             if not (rows_of(self.s, view, group) or splits(trial, view, group)):
                 continue
-            inside = dict(group.axes)
+            inside = {n: axes for n, axes in group.axes.items() if n != group.root}
             for name in names:
                 if name not in self.results:
                     continue
@@ -383,11 +383,11 @@ def one_by_one(view: View, name: str) -> bool:
 
 
 def _lies_alike(read: TensorRead, axes: Sequence[Axis]) -> bool:
-    """True when a tensor is read at plain axes, along memory if at all along the innermost."""
-    kept = [i for i in read.indices if isinstance(i, Axis)]
-    ones = all(isinstance(i, Axis) or not axes_of(i) for i in read.indices)
-    last = innermost(axes)
-    return ones and (not among(last, kept) or innermost(kept) is last)
+    """True when a tensor is read along memory where it is read along the innermost axis."""
+    last, sizes = innermost(axes), map(size_of, read.tensor.shape)
+    long = [index for index, size in zip(read.indices, sizes, strict=True) if size != 1]
+    along = [index for index in long if last in axes_of(index)]
+    return not along or (len(along) == 1 and along[0] is last is long[-1])
 
 
 def _is_pointwise(group: Group) -> bool:

@@ -158,7 +158,7 @@ def run_beside(
     for name in group.beside:
         own = s[name]
         columns = _columns(group, own)
-        rows = [axis for axis in own.op.axis if not among(axis, columns)]
+        rows = _in_order(group, own, [a for a in own.op.axis if not among(a, columns)])
         row = innermost(rows)
         outer, inner = own.split(row, factor=each)
         others = [axis for axis in rows if axis is not row]
@@ -185,3 +185,10 @@ def _columns(group: Group, stage: Stage) -> list[Axis]:
         return []
     rows = group.rows or ()
     return [axis for axis in long_axes(stage.op.axis) if not among(known.get(axis), rows)]
+
+
+def _in_order(group: Group, stage: Stage, rows: list[Axis]) -> list[Axis]:
+    """Axes of a stage beside a kernel in the order of the rows that they are there."""
+    known, order = group.axes.get(stage.name, {}), list(group.rows or ())
+    places = {axis: n for n, axis in enumerate(order)}
+    return sorted(rows, key=lambda axis: places.get(known.get(axis, axis), -1))

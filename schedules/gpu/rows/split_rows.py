@@ -10,7 +10,15 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import follow, follows
 from tedsl.schedules.analysis.groups import Group
-from tedsl.schedules.analysis.nests import among, first, is_reduction, pow2_at_least, reduce_axes
+from tedsl.schedules.analysis.nests import (
+    along,
+    among,
+    any_order,
+    first,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+)
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
@@ -64,14 +72,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     alone = all(_in_chain(s, name, last.name) for name in folds)
     if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
         return False
-    sms = gpu_of(s).sms
-    fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY * sms)]
-    if len(fitting) > 1 and not _parts_follow(s, last.name):
-        return False
-    default = 1
-    if few_rows(rows, sms) and columns:  # of rows with one result no time is known
-        default = max(n for n in fitting if n == 1 or n * rows <= ENOUGH * sms)
-    parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
+    parts = _parts(s, group.root, last.name, rows, length, default=columns)
     if parts == 1:
         return False
     run = run_of(view[last.name])
@@ -84,6 +85,58 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     if group.beside:
         store_merged(s, group.beside, again)
     return True
+
+
+def split_cascades(s: Schedule, groups: list[Group]) -> None:
+    """Reduce parts of few long rows once where a cascade of reductions is several kernels, each of
+    which would read the rows again: those only combine the parts then."""
+    owners: dict[str, Group] = {}
+    for group in tuple(groups):
+        view = definitions(s)
+        folds = [name for name in (*group.inner, group.root) if is_reduction(view[name])]
+        if len(folds) != 1 or group.contracts or group.in_parts or group.beside:
+            continue
+        owners[folds[0]] = group
+        last = view[folds[0]]
+        before = [stage.name for stage in chain_of(s.plan, s[folds[0]].plan).members]
+        if not before or not all(name in owners for name in before):
+            continue
+        everything = [last, *(view[name] for name in before)]
+        rows, length = volume(last.axes), volume(last.reduce_axes)
+        simple = all(len(op.bodies) == 1 and any_order(op) for op in everything)
+        inside = all(among(along(op), op.reduce_axes) for op in everything)
+        if not (simple and inside and rows and length and few_rows(rows, gpu_of(s).sms)):
+            continue
+        parts = _parts(s, group.root, folds[0], rows, length, default=True)
+        if parts > 1:
+            partial = s[_split(s, folds[0], parts)]
+            _fold_parts(s, partial, partial, run_of(last), apart=False)
+            for name in (folds[0], *before):
+                owners[name].in_parts = True
+                if name in before and owners[name].inner:  # the others combine with it
+                    _by_itself(s, groups, owners[name], name)
+
+
+def _by_itself(s: Schedule, groups: list[Group], group: Group, name: str) -> None:
+    """Make the one reduction of a kernel with a result for each row a kernel of its own."""
+    place = next(n for n, each in enumerate(groups) if each is group)
+    axes = {a: a for a in definitions(s)[name].axes}
+    groups.insert(place, Group(name, axes={name: axes}, in_parts=True))
+    group.inner.clear()
+    group.rows, group.in_parts = None, False
+
+
+def _parts(s: Schedule, root: str, last: str, rows: int, length: int, default: bool) -> int:
+    """The knob `parts` of a kernel whose cascade ends in `last`: in how many parts each row is;
+    without `default` in one unless somebody asks."""
+    sms = gpu_of(s).sms
+    fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY * sms)]
+    if len(fitting) > 1 and not _parts_follow(s, last):
+        return 1
+    usual = 1
+    if few_rows(rows, sms) and default:  # of rows with one result no time is known
+        usual = max(n for n in fitting if n == 1 or n * rows <= ENOUGH * sms)
+    return pick(s, f"{root}.parts", fitting, usual, max(fitting))
 
 
 def _split(s: Schedule, name: str, parts: int) -> str:
