@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tedsl.expr.nodes import TensorRead
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.groups import Along, Group, crossed_row, find_groups
 from tedsl.schedules.analysis.nests import (
     chooses,
@@ -356,6 +356,14 @@ def _is_plain(view: View, group: Group) -> bool:
     return group.rows is None and not group.inner and not is_reduction(view[group.root])
 
 
+def _of_several(op: ComputeOp) -> bool:
+    """True of a matrix that is computed from several as large: in the loop of a contraction each
+    tile would load all of them, again and again."""
+    size = volume(op.axes)
+    found = [axes_of(*read.indices) for read in reads_of(op)]
+    return sum(volume([a for a in op.axes if a in axes]) == size for axes in found) > 1
+
+
 def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> object:
     """Where a producer is computed, the knob `place`: inline when it is cheap or nothing is
     computed twice; else a kernel of its own, or with `regions` the part that each tile of its one
@@ -372,7 +380,7 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     small = may_inline(s.plan, name)
     # A condition in the prologue of a contraction on the CPU is evaluated for each product.
     asked = loops and feeds and chooses(op)
-    if feeds and cost(op) > 1:
+    if feeds and (cost(op) > 1 or _of_several(op)):
         default = "root"
     if not regions:
         # Data movement becomes the address and the mask of a load.
