@@ -57,9 +57,6 @@ class _Found:
     readers: tuple[str, ...] = ()
 
 
-_NONE = _Found("", None)
-
-
 def store_in_rows(
     s: Schedule,
     view: View,
@@ -73,42 +70,62 @@ def store_in_rows(
         s: the schedule.
         view: its stages.
         groups: its kernels.
-        outputs: the stages that are stored; those that are inlined instead are taken out.
+        outputs: the stages that are stored; those that are inlined instead are taken out, what
+            stores in their place and what it stores are added.
         along: the stages that kernels store already; what is found is added.
 
     Returns:
         The stages that are computed again inside; None where nothing more can be stored so.
     """
-    asked = {each.name for each in s.knobs}
-
-    def chosen(found: _Found) -> bool:
-        knob = f"{found.name}.in_rows"
-        fresh = found.name not in along and knob not in asked
-        if not fresh or (found.again and not _in_plan(s, view, found)):
-            return False
-        return flip(s, knob, True)
-
-    elements = _Elements(s, view, outputs, along)
-    taken = [found for found in elements.placed() if chosen(found)]
-    if not taken:
-        taken = [next(filter(chosen, _Rows(s, view, groups).candidates()), _NONE)]
-    if taken == [_NONE]:
+    found, made = _elements(s, view, outputs, along), list[str]()
+    for each in found:
+        if each.along is None:
+            s[each.name].compute_inline()
+            outputs.remove(each.name)
+            continue
+        along[each.name] = each.along
+        if each.again:
+            s[_again(s, view, each)].compute_inline()
+    for each in () if found else _Rows(s, view, groups).candidates():
+        free = each.along is not None and each.name not in along and _in_plan(s, view, each)
+        if free and each.along is not None and _chosen(s, each.name):
+            along[each.name] = each.along
+            made.append(_again(s, view, each))
+            break
+    if not found and not made:
         return None
-    made: list[str] = []
-    for found in taken:
-        if found.along is None:
-            s[found.name].compute_inline()
-            outputs.remove(found.name)
-            continue
-        along[found.name] = found.along
-        if not found.again:
-            continue
-        readers, tensor = _in_plan(s, view, found), s[found.again].op.outputs[0]
-        if is_reduction(view[found.again]):
-            s.cache_write(tensor, "local")
-            tensor = s[found.again].op.outputs[0]
-        made.append(s[s.recompute(tensor, list(readers))].name)
+    stays = [*along, *(each.root for each in along.values())]
+    outputs += [name for name in dict.fromkeys(stays) if name not in outputs]
     return made
+
+
+def _elements(
+    s: Schedule, view: View, outputs: Sequence[str], along: Mapping[str, Along]
+) -> list[_Found]:
+    """What kernels of rows store of one element for each row, all of it at once."""
+    declined = set[str]()
+    while True:
+        found = _Elements(s, view, outputs, along, declined).placed()
+        fresh = {each.name for each in found if not _chosen(s, each.name)}
+        if not fresh:
+            return found
+        declined |= fresh
+
+
+def _chosen(s: Schedule, name: str) -> bool:
+    """The knob `in_rows` of a stage, which is asked for once."""
+    knob = f"{name}.in_rows"
+    known = next((each for each in s.knobs if each.name == knob), None)
+    return bool(known.chosen) if known is not None else flip(s, knob, True)
+
+
+def _again(s: Schedule, view: View, found: _Found) -> str:
+    """Let the readers compute a stage again; returns what they read."""
+    readers, tensor = _in_plan(s, view, found), s[found.again].op.outputs[0]
+    if is_reduction(view[found.again]):
+        s.cache_write(tensor, "local")
+        tensor = s[found.again].op.outputs[0]
+    return s[s.recompute(tensor, list(readers))].name
 
 
 def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...]:
@@ -258,12 +275,19 @@ class _Elements:
         view: its stages.
         outputs: the stages that are stored.
         along: those that kernels of rows store already.
+        declined: those that stay where they are.
     """
 
     def __init__(
-        self, s: Schedule, view: View, outputs: Sequence[str], along: Mapping[str, Along]
+        self,
+        s: Schedule,
+        view: View,
+        outputs: Sequence[str],
+        along: Mapping[str, Along],
+        declined: Collection[str],
     ) -> None:
         self.s, self.view, self.outputs, self.along = s, view, outputs, along
+        self.declined = declined
         self.results = {s[tensor].name for tensor in s.outputs}
 
     def placed(self) -> list[_Found]:
@@ -280,7 +304,7 @@ class _Elements:
     def _names(self) -> list[str]:
         """What is stored and has as many long axes as a fold that it reads, or one another."""
         found: list[str] = []
-        stored = {*self.results, *self.outputs} - set(self.along)
+        stored = {*self.results, *self.outputs} - {*self.along, *self.declined}
         for name, op in self.view.items():
             if name not in stored or not one_by_one(self.view, name):
                 continue
@@ -365,11 +389,14 @@ def _axes_of(view: View, name: str, inside: Mapping[str, Axes]) -> dict[Axis, Ax
 
 def splits(s: Schedule, view: View, group: Group) -> bool:
     """True for a kernel of few long rows that are split: all its folds are one cascade."""
-    root, rows = view[group.root], group.rows or ()
-    folds = [name for name in group.inner if is_reduction(view[name])]
+    rows, folds = group.rows or (), [n for n in group.inner if is_reduction(view[n])]
     single = not (group.contracts or group.in_parts or group.pairs or group.apart)
-    matrix = not is_reduction(root) and len(rows) < len(root.axes)
-    if not single or not matrix or len(folds) < 2 or crossed_row(view, group) is not None:
+    if (
+        not single
+        or is_reduction(view[group.root])
+        or len(folds) < 2
+        or crossed_row(view, group) is not None
+    ):
         return False
     return few_rows(volume(rows), gpu_of(s).sms) and len(chain_ends(s, group)) == 1
 

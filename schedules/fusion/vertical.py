@@ -65,8 +65,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
     stored += _read_by_settled(s)
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
     kept: dict[str, ComputeOp] = {}
-    within: list[str] = []
-    along: dict[str, Along] = {}
+    within, along = list[str](), dict[str, Along]()
     for first in (True, False):  # what only moves elements, so that its readers are those of others
         kept = _candidates(_open(s, taken), outputs, loops)
         for name, op in _open(s, taken).items():
@@ -78,14 +77,14 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
                     outputs.append(name)
     if not loops:
         unflatten_rows(s, [name for name in _open(s, taken) if name not in outputs])
+    cut: list[str] = []
     while True:
         view = _open(s, taken)
-        cut: list[str] = []
         groups = find_groups(view, outputs, loops, cut, along)
         if cut:
             outputs += cut
-            for name in cut:
-                kept.pop(name, None)
+            while cut:
+                kept.pop(cut.pop(), None)
             continue
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
@@ -97,8 +96,6 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
             if again is None:
                 return _with_regions(view, groups, within)
             kept |= {name: definitions(s)[name] for name in again}
-            stays = [*along, *(each.root for each in along.values())]
-            outputs += [name for name in dict.fromkeys(stays) if name not in outputs]
             continue
         for name in stored:
             s[name].compute_root()

@@ -81,7 +81,8 @@ class Compiled:
         # written for calls like the last one.
         orders = [_order_of_result(layout) for _, layout, _ in self._outputs]
         same = places == list(range(len(places))) and not self._scalars and not self._sizes
-        self._orders = orders if same and None not in orders else None
+        known = [each for each in orders if each is not None]
+        self._orders = known if same and len(known) == len(orders) else None
         self._direct: Direct = missed
         self._left = TRIES
 
@@ -150,7 +151,7 @@ class Compiled:
         call = self.kernel.last_call
         self._left -= 1
         if same and call is not None:
-            checks = [range(0)] * self._checks
+            checks = [()] * self._checks
             found = over_tensors(call, arguments, places, [*self._orders, *checks])
             self._left = 0
             self._direct = missed if found is None else found

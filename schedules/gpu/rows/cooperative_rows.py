@@ -205,11 +205,6 @@ def _passed_on(s: Schedule, name: str, merging: Sequence[str]) -> list[str]:
     return copies
 
 
-def _reads(s: Schedule, name: str, source: str) -> bool:
-    """True when the body of a stage itself reads another."""
-    return bool(_read_of(s, name, source))
-
-
 def _read_of(s: Schedule, name: str, source: str) -> set[int]:
     """The outputs of a stage, by number, that the body of another itself reads."""
     op, read = s[name].op, s[source].op

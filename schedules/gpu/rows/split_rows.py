@@ -34,7 +34,7 @@ from tedsl.schedules.gpu.rows.thread_partials import (
 )
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
-from tedsl.schedules.trial import remembered
+from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
@@ -72,7 +72,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     alone = all(_in_chain(s, name, last.name) for name in folds)
     if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
         return False
-    parts = _parts(s, group.root, last.name, rows, length, default=columns)
+    parts = _parts(s, group.root, last.name, rows, length)
     if parts == 1:
         return False
     run = run_of(view[last.name])
@@ -107,7 +107,9 @@ def split_cascades(s: Schedule, groups: list[Group]) -> None:
         inside = all(among(along(op), op.reduce_axes) for op in everything)
         if not (simple and inside and rows and length and few_rows(rows, gpu_of(s).sms)):
             continue
-        parts = _parts(s, group.root, folds[0], rows, length, default=True)
+        if not _takes_parts(s, folds[0]):
+            continue
+        parts = _parts(s, group.root, folds[0], rows, length)
         if parts > 1:
             partial = s[_split(s, folds[0], parts)]
             _fold_parts(s, partial, partial, run_of(last), apart=False)
@@ -126,15 +128,14 @@ def _by_itself(s: Schedule, groups: list[Group], group: Group, name: str) -> Non
     group.rows, group.in_parts = None, False
 
 
-def _parts(s: Schedule, root: str, last: str, rows: int, length: int, default: bool) -> int:
-    """The knob `parts` of a kernel whose cascade ends in `last`: in how many parts each row is;
-    without `default` in one unless somebody asks."""
+def _parts(s: Schedule, root: str, last: str, rows: int, length: int) -> int:
+    """The knob `parts` of a kernel whose cascade ends in `last`: in how many parts each row is."""
     sms = gpu_of(s).sms
     fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY * sms)]
     if len(fitting) > 1 and not _parts_follow(s, last):
         return 1
     usual = 1
-    if few_rows(rows, sms) and default:  # of rows with one result no time is known
+    if few_rows(rows, sms):
         usual = max(n for n in fitting if n == 1 or n * rows <= ENOUGH * sms)
     return pick(s, f"{root}.parts", fitting, usual, max(fitting))
 
@@ -154,6 +155,15 @@ def _split(s: Schedule, name: str, parts: int) -> str:
 def _parts_follow(s: Schedule, name: str) -> bool:
     """True when a part of the cascade can be one online loop too."""
     return remembered(s, (_parts_follow, name), lambda t: follows(t, _split(t, name, 2)))
+
+
+def _takes_parts(s: Schedule, name: str) -> bool:
+    """True when the parts of a cascade are found."""
+
+    def halves(trial: Schedule) -> None:
+        _split(trial, name, 2)
+
+    return takes(s, (_takes_parts, name), halves)
 
 
 def _in_chain(s: Schedule, name: str, last: str) -> bool:

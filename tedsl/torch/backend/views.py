@@ -50,7 +50,8 @@ def straighten(graph: Any) -> None:
             given = (root, _lies(root), tuple(view.shape), view.stride(), view.storage_offset())
             made = graph.call_function(looked_at, given)
         made.meta = dict(node.meta)
-        node.replace_all_uses_with(made, delete_user_cb=lambda user: user not in found)
+        for user in [each for each in node.users if each not in found]:
+            user.replace_input_with(node, made)
     for node in reversed(list(found)):
         if not node.users:
             graph.erase_node(node)
@@ -78,7 +79,8 @@ def _view_of(
     source = node.args[0]
     if node.target is operator.getitem:
         root, several = known.get(source, (None, None))
-        return (root, several[node.args[1]]) if isinstance(several, (tuple, list)) else None
+        parts: Any = list(several) if isinstance(several, (tuple, list)) else None  # pyright: ignore
+        return None if parts is None else (root, parts[node.args[1]])
     if not _is_view(node.target) or node.all_input_nodes != [source]:
         return None
     root, view = known.get(source, (source, None))
@@ -90,7 +92,7 @@ def _view_of(
         made = node.target(view, *node.args[1:], **node.kwargs)
     except RuntimeError:  # it lies so that this would be a copy
         return None
-    parts = [made] if isinstance(made, torch.Tensor) else made
+    parts: Any = [made] if isinstance(made, torch.Tensor) else made
     same = view.untyped_storage()._cdata
     return (root, made) if all(e.untyped_storage()._cdata == same for e in parts) else None
 

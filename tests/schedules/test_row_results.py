@@ -1,0 +1,143 @@
+"""Results that a kernel of rows reads, or computes on its way: by one kernel, and right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.schedules import schedule_for
+
+Made = list[te.Tensor]
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+
+def rows_of(*shape: int) -> tuple[te.Tensor, te.Tensor, te.Axis]:
+    x, y = te.placeholder(shape, name="x"), te.placeholder(shape, name="y")
+    return x, y, te.reduce_axis((0, shape[-1]), "k")
+
+
+def moments(z: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    """The means of rows, and the sums of squared differences from them."""
+    (n, m), k = z.shape, te.reduce_axis((0, z.shape[1]), "k")
+    h = te.reduce_axis((0, m), "h")
+    total = te.compute((n,), lambda i: te.sum(z[i, k], axis=k), name="total")
+    mean = te.compute((n,), lambda i: total[i] / float(int(m)), name="mean")
+    off = te.compute(
+        (n,), lambda i: te.sum((z[i, h] - mean[i]) * (z[i, h] - mean[i]), h), name="off"
+    )
+    return mean, off
+
+
+def residual(n: int, m: int) -> Made:
+    x, y, _ = rows_of(n, m)
+    z = te.compute((n, m), lambda i, j: x[i, j] + y[i, j], name="z")
+    mean, off = moments(z)
+    normed = te.compute(
+        (n, m), lambda i, j: (z[i, j] - mean[i]) * te.rsqrt(off[i] + 1.0), name="normed"
+    )
+    return [z, normed]
+
+
+def turned(n: int, m: int) -> Made:
+    """The rows of one result are the columns of what lies in memory before it."""
+    x, y = te.placeholder((n, 5, m), name="x"), te.placeholder((5, n, m), name="y")
+    k = te.reduce_axis((0, m), "k")
+    z = te.compute((n, 5, m), lambda i, g, j: x[i, g, j] + y[g, i, j], name="z")
+    top = te.compute((n, 5), lambda i, g: te.max(z[i, g, k], axis=k), name="top")
+    return [z, te.compute((5, n, m), lambda g, i, j: z[i, g, j] - top[i, g], name="below")]
+
+
+def kept_statistics(n: int, m: int) -> Made:
+    x, y, _ = rows_of(n, m)
+    mean, off = moments(x)
+    scale = te.compute((n, 1), lambda i, _: te.rsqrt(off[i] + 1.0), name="scale")
+    shown = te.compute((n,), lambda i: scale[i, 0] * 2.0, name="shown")
+    normed = te.compute(
+        (n, m), lambda i, j: (x[i, j] - mean[i]) * scale[i, 0] * y[i, j], name="normed"
+    )
+    return [normed, mean, scale, shown]
+
+
+def followed(n: int, m: int) -> Made:
+    x, y, k = rows_of(n, m)
+    top = te.compute((n,), lambda i: te.max(x[i, k], axis=k), name="top")
+    low = te.compute((n, m), lambda i, j: x[i, j] - top[i], name="low")
+    return [low, te.compute((n, m), lambda i, j: te.exp(low[i, j]) + y[i, j], name="high")]
+
+
+def folded(n: int, m: int) -> Made:
+    """Two folds of rows that a third kernel reads, of all rows."""
+    x, _, k = rows_of(n, m)
+    h, r = te.reduce_axis((0, m), "h"), te.reduce_axis((0, n), "r")
+    top = te.compute((n,), lambda i: te.max(x[i, k], axis=k), name="top")
+    total = te.compute((n,), lambda i: te.sum(te.exp(x[i, h] - top[i]), axis=h), name="total")
+    lost = te.compute((), lambda: te.sum(te.log(total[r]) + top[r] - x[r, 0], axis=r), name="lost")
+    return [lost]
+
+
+def split(n: int, m: int) -> Made:
+    """Statistics that a matrix reads whose rows are parts of theirs."""
+    x, y, _ = rows_of(n, m)
+    mean, off = moments(x)
+    normed = te.compute(
+        (8 * n, m),
+        lambda i, j: (x[i // 8, j] - mean[i // 8]) * off[i // 8] + y[i // 8, j],
+        "normed",
+    )
+    return [normed]
+
+
+CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
+    (residual, 300, 96, ["normed"]),
+    (residual, 140, 1000, ["normed"]),
+    (turned, 60, 72, ["below"]),
+    (kept_statistics, 300, 96, ["normed"]),
+    (kept_statistics, 12, 40_000, ["off.rf", "mean", "normed"]),
+    (followed, 300, 96, ["low"]),
+    (folded, 300, 96, ["total", "lost"]),
+    (split, 12, 40_000, ["off.rf", "total", "mean", "off", "normed"]),
+]
+
+
+@pytest.mark.parametrize(("made", "n", "m", "names"), CASES)
+def test_what_a_kernel_of_rows_has_it_stores(
+    made: Callable[[int, int], Made], n: int, m: int, names: list[str]
+) -> None:
+    s = schedule_for(made(n, m), "cuda:sm_90")
+    shown = str(s).splitlines()
+    assert [line.split()[1].rstrip(":") for line in shown if line.startswith("kernel ")] == names
+    assert not s.fallbacks
+
+
+@pytest.mark.parametrize(("made", "n", "m", "names"), CASES)
+def test_it_is_right(made: Callable[[int, int], Made], n: int, m: int, names: list[str]) -> None:
+    outputs = made(n, min(m, 20_000))
+    s = schedule_for(outputs, "cuda:sm_90")
+    run = te.build(te.replay(outputs, s.trace), "triton-interpret")
+    reference = te.build(te.create_schedule(outputs), "cpu")
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(each.shape, np.float32) for each in run.signature.inputs]
+    by_name = dict(zip((str(each.name) for each in run.signature.inputs), given, strict=True))
+    wanted = reference(*(by_name[str(each.name)] for each in reference.signature.inputs))
+    found = run(*given)
+    both = (found, wanted) if isinstance(found, tuple) else ((found,), (wanted,))
+    for ours, theirs in zip(*both, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * np.abs(theirs).max())
+
+
+def test_few_results_beside_long_rows_are_a_knob() -> None:
+    outputs = kept_statistics(300, 96)
+    usual = schedule_for(outputs, "cuda:sm_90")
+    knobs = {each.name for each in usual.knobs if each.name.endswith(".in_rows")}
+    assert knobs == {"mean.in_rows", "scale.in_rows", "shown.in_rows"}
+    apart = schedule_for(outputs, "cuda:sm_90", dict.fromkeys(knobs, False))
+    assert sum(line.startswith("kernel ") for line in str(apart).splitlines()) > 1
+
+
+def test_rows_that_no_program_holds_keep_matrices_apart() -> None:
+    s = schedule_for(residual(300, 100_000), "cuda:sm_90")
+    assert "kernel z:" in str(s)
