@@ -140,6 +140,7 @@ class Worker:
                 module, given, _ = written.given_of(self.name, PROBLEMS)
         if self.name in MODELS:  # problems are in the mode that they are made in
             module.train(self.options.train)
+            never_dropping(module)
         cast = [each.to(dtype) if each.is_floating_point() else each for each in given]
         return module.to(device, dtype), cast
 
@@ -221,6 +222,16 @@ class Worker:
         call()
         self.wait()
         return max(3, min(200, round(BLOCK / max(1e-6, time.perf_counter() - begin))))
+
+
+def never_dropping(module: Any) -> None:
+    """Set every probability of dropping to 0: in another precision others would be dropped."""
+    for each in module.modules():
+        for name, value in vars(each).items():
+            if isinstance(value, float) and "drop" in name:
+                setattr(each, name, 0.0)
+        if isinstance(each, torch.nn.Dropout):
+            each.p = 0.0
 
 
 def tensors_of(module: Any) -> Iterator[tuple[str, Any]]:
