@@ -91,6 +91,17 @@ def split(n: int, m: int) -> Made:
     return [normed]
 
 
+def columns(n: int, m: int) -> Made:
+    """Statistics of columns, that several results are computed from."""
+    x = te.placeholder((n, m), name="x")
+    k, h = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "h")
+    total = te.compute((m,), lambda j: te.sum(x[k, j], axis=k), name="total")
+    mean = te.compute((m,), lambda j: total[j] / float(n), name="mean")
+    off = te.compute((m,), lambda j: te.sum((x[h, j] - mean[j]) * (x[h, j] - mean[j]), h), "off")
+    shown = te.compute((m,), lambda j: mean[j] * 0.9 + off[j], name="shown")
+    return [te.compute((n, m), lambda i, j: (x[i, j] - mean[j]) * off[j], name="normed"), shown]
+
+
 CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (residual, 300, 96, ["normed"]),
     (residual, 140, 1000, ["normed"]),
@@ -99,6 +110,8 @@ CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (kept_statistics, 12, 40_000, ["off.rf", "mean", "normed"]),
     (followed, 300, 96, ["low"]),
     (folded, 300, 96, ["total", "lost"]),
+    (columns, 9000, 70, ["off.rf", "total", "off", "normed", "shown"]),
+    (columns, 130, 40, ["off.rf", "total", "off", "normed", "shown"]),
     (split, 12, 40_000, ["off.rf", "total", "mean", "off", "normed"]),
 ]
 

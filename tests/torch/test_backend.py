@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,3 +268,25 @@ def test_pytorch_finds_it_by_name() -> None:
         pytest.skip("tedsl was not installed with its entry points")
     x = torch.randn(4)
     torch.testing.assert_close(torch.compile(lambda x: x.exp(), backend="tedsl")(x), x.exp())
+
+
+@pytest.mark.parametrize(
+    ("device", "strides", "taken"),
+    [("cuda", (6, 1, 2), True), ("cuda", (6, 2, 1), False), ("cpu", (6, 1, 2), False)],
+)
+def test_copies_into_another_order_are_kernels_on_a_gpu(
+    device: str, strides: tuple[int, ...], taken: bool
+) -> None:
+    """PyTorch copies them element by element there."""
+    decisions: Any = importlib.import_module("tedsl.torch.backend.decisions")
+
+    class On(torch.Tensor):
+        pass
+
+    On.device = property(lambda _: torch.device(device))
+    fake = torch.empty_strided((4, 3, 2), (6, 2, 1)).as_subclass(On)
+    source = SimpleNamespace(meta={"val": torch.empty_strided((4, 3, 2), strides)})
+    clone = SimpleNamespace(
+        target=torch.ops.aten.clone.default, all_input_nodes=[source], meta={"val": fake}
+    )
+    assert decisions.pays([clone]) is taken

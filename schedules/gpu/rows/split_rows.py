@@ -21,6 +21,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.columns.column_cascades import PIECE, column_parts, fold_columns
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.rows.merged_again import merged_again, store_merged
@@ -38,6 +39,7 @@ from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
+from tedsl.tensor.tensor import ComputeOp
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Elements of a row that are worth a program, and programs for each SM beyond which more of them
@@ -88,8 +90,8 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
 
 
 def split_cascades(s: Schedule, groups: list[Group]) -> None:
-    """Reduce parts of few long rows once where a cascade of reductions is several kernels, each of
-    which would read the rows again: those only combine the parts then."""
+    """Reduce parts of few long rows, or of columns, once where a cascade of reductions is several
+    kernels, each of which would read them again: those only combine the parts then."""
     owners: dict[str, Group] = {}
     for group in tuple(groups):
         view = definitions(s)
@@ -97,26 +99,36 @@ def split_cascades(s: Schedule, groups: list[Group]) -> None:
         if len(folds) != 1 or group.contracts or group.in_parts or group.beside:
             continue
         owners[folds[0]] = group
-        last = view[folds[0]]
         before = [stage.name for stage in chain_of(s.plan, s[folds[0]].plan).members]
         if not before or not all(name in owners for name in before):
             continue
-        everything = [last, *(view[name] for name in before)]
-        rows, length = volume(last.axes), volume(last.reduce_axes)
+        everything = [view[name] for name in (folds[0], *before)]
         simple = all(len(op.bodies) == 1 and any_order(op) for op in everything)
-        inside = all(among(along(op), op.reduce_axes) for op in everything)
-        if not (simple and inside and rows and length and few_rows(rows, gpu_of(s).sms)):
-            continue
-        if not _takes_parts(s, folds[0]):
-            continue
-        parts = _parts(s, group.root, folds[0], rows, length)
-        if parts > 1:
-            partial = s[_split(s, folds[0], parts)]
-            _fold_parts(s, partial, partial, run_of(last), apart=False)
+        if simple and _in_parts(s, group, folds[0], everything):
             for name in (folds[0], *before):
                 owners[name].in_parts = True
                 if name in before and owners[name].inner:  # the others combine with it
                     _by_itself(s, groups, owners[name], name)
+
+
+def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]) -> bool:
+    """Make parts of the cascade that ends in `name` a kernel; False where it stays whole."""
+    last = cascade[0]
+    rows, length = volume(last.axes), volume(last.reduce_axes)
+    if not rows or not length or not last.axes or not _takes_parts(s, name):
+        return False
+    if all(among(along(op), op.reduce_axes) for op in cascade):
+        parts = _parts(s, group.root, name, rows, length) if few_rows(rows, gpu_of(s).sms) else 1
+        if parts > 1:
+            partial = s[_split(s, name, parts)]
+            _fold_parts(s, partial, partial, run_of(last), apart=False)
+        return parts > 1
+    if not all(along(op) is op.axes[-1] for op in cascade):
+        return False
+    parts = column_parts(s, group.root, last.axes, length)
+    if parts > 1:
+        fold_columns(s, s[_split(s, name, parts, PIECE)])
+    return parts > 1
 
 
 def _by_itself(s: Schedule, groups: list[Group], group: Group, name: str) -> None:
@@ -140,15 +152,16 @@ def _parts(s: Schedule, root: str, last: str, rows: int, length: int) -> int:
     return pick(s, f"{root}.parts", fitting, usual, max(fitting))
 
 
-def _split(s: Schedule, name: str, parts: int) -> str:
-    """Make parts of a cascade stages of their own (`split_online`); returns the last of them."""
+def _split(s: Schedule, name: str, parts: int, whole: int = BLOCKS[0]) -> str:
+    """Make parts of a cascade, of a multiple of `whole` elements, stages of their own
+    (`split_online`); returns the last of them."""
     stage = s[name]
     axes = reduce_axes(stage)
     length, axis = volume(axes), fused(stage, axes)
     if length is None:
         part, _ = stage.split(axis, nparts=parts)
     else:
-        part, _ = stage.split(axis, factor=BLOCKS[0] * -(-length // (parts * BLOCKS[0])))
+        part, _ = stage.split(axis, factor=whole * -(-length // (parts * whole)))
     return s[first(s.split_online(stage.op.outputs[0], part, casts=True))].name
 
 

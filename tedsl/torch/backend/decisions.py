@@ -66,9 +66,25 @@ def decide(node: Any, products: bool = False) -> Decision:
 
 
 def pays(nodes: Sequence[Any]) -> bool:
-    """True where a region computes something: views and constants alone are PyTorch's."""
-    families = [entry_of(node.target) for node in nodes]
-    return any(entry is not None and entry.family not in _MOVES for entry in families)
+    """True where a region computes something, or lays a tensor out anew on a GPU, where PyTorch's
+    copy is slow: views and constants alone are PyTorch's."""
+    entries = [(node, entry_of(node.target)) for node in nodes]
+    return any(e is not None and (e.family not in _MOVES or _turns(node)) for node, e in entries)
+
+
+def _turns(node: Any) -> bool:
+    """True of a copy, on a GPU, of a tensor that lies in another order."""
+    sources, fake = node.all_input_nodes, node.meta.get("val")
+    if len(sources) != 1 or not isinstance(fake, torch.Tensor) or fake.device.type != "cuda":
+        return False
+    if any(argument.alias_info is not None for argument in node.target._schema.arguments):
+        return False
+    given = sources[0].meta.get("val")
+    alike = isinstance(given, torch.Tensor) and given.shape == fake.shape
+    if not alike or given.dtype is not fake.dtype:
+        return False
+    long = [d for d, size in enumerate(fake.shape) if size != 1]
+    return any(given.stride(d) != fake.stride(d) for d in long)
 
 
 def _device_fault(node: Any) -> str:
