@@ -46,6 +46,8 @@ PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
 # gain nothing.
 PART = 4096
 MANY = 64
+# Elements of a row with one result for which a second launch is worth it.
+VERY_LONG = 1 << 17
 # Programs for each SM that keep it busy, each with a stretch of a row.
 ENOUGH = 8
 BLOCKS = (512, 1024, 2048, 4096, 8192)
@@ -74,7 +76,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     alone = all(_in_chain(s, name, last.name) for name in folds)
     if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
         return False
-    parts = _parts(s, group.root, last.name, rows, length)
+    parts = _parts(s, group.root, last.name, rows, length, columns or length >= VERY_LONG)
     if parts == 1:
         return False
     run = run_of(view[last.name])
@@ -140,14 +142,15 @@ def _by_itself(s: Schedule, groups: list[Group], group: Group, name: str) -> Non
     group.rows, group.in_parts = None, False
 
 
-def _parts(s: Schedule, root: str, last: str, rows: int, length: int) -> int:
-    """The knob `parts` of a kernel whose cascade ends in `last`: in how many parts each row is."""
+def _parts(s: Schedule, root: str, last: str, rows: int, length: int, default: bool = True) -> int:
+    """The knob `parts` of a kernel whose cascade ends in `last`: in how many parts each row is, one
+    without `default` unless somebody asks."""
     sms = gpu_of(s).sms
     fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY * sms)]
     if len(fitting) > 1 and not _parts_follow(s, last):
         return 1
     usual = 1
-    if few_rows(rows, sms):
+    if few_rows(rows, sms) and default:
         usual = max(n for n in fitting if n == 1 or n * rows <= ENOUGH * sms)
     return pick(s, f"{root}.parts", fitting, usual, max(fitting))
 

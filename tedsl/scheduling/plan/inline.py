@@ -296,7 +296,7 @@ def _reading(
             if key not in written:
                 body, places = source.bodies[0], at(source.axes, node.indices)
                 written[key] = substitute(body, places)
-                if divides(body) and not all(isinstance(i, Axis) for i in node.indices):
+                if not all(isinstance(i, Axis) for i in node.indices) and divides(written[key]):
                     written[key] = put_together(written[key])
             return written[key]
         producer = renamed.get(node.tensor.op)

@@ -5,6 +5,7 @@ Imports `importer.walk` and the layouts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +14,7 @@ from typing import Any
 from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.index_arith import constant
-from tedsl.expr.nodes import Expr
+from tedsl.expr.nodes import Expr, TensorRead
 from tedsl.reference.reference import evaluate
 from tedsl.tensor import reduce
 from tedsl.tensor.compute import placeholder
@@ -107,18 +108,13 @@ def import_nodes(
     for node in nodes:
         walk.convert(node)
     written, outputs = _written(walk, results)
-    walk.checks.sort(key=lambda check: check.index)
-    asked = [_check(walk, check, n) for n, check in enumerate(walk.checks)]
+    asked = [_check(walk, [check], n) for n, check in enumerate(walk.checks)]
     kept = [n for n, check in enumerate(asked) if not _holds(check)]
-    checks = [asked[n] for n in kept]
-    return Imported(
-        tuple(taken),
-        tuple(outputs),
-        (*written, *checks),
-        len(checks),
-        walk.sizes,
-        sum(walk.checks[n].index for n in kept),
-    )
+    checks = [asked[n] for n in kept if not walk.checks[n].index]
+    of_indices = _of_indices(walk, [walk.checks[n] for n in kept if walk.checks[n].index])
+    everything = (*written, *checks, *of_indices)
+    count = len(checks) + len(of_indices)
+    return Imported(tuple(taken), tuple(outputs), everything, count, walk.sizes, len(of_indices))
 
 
 def _written(walk: Walk, results: Sequence[Any]) -> tuple[list[Tensor], list[Output]]:
@@ -165,15 +161,34 @@ def _few(op: ComputeOp) -> bool:
     return prod(KNOWN + 1 if size is None else size for size in sizes) <= KNOWN
 
 
-def _check(walk: Walk, check: Check, n: int) -> Tensor:
-    """Whether all elements are inside: a bool."""
+def _of_indices(walk: Walk, checks: Sequence[Check]) -> list[Tensor]:
+    """Whether all indices are inside, as one tensor: those of one shape are looked at together."""
+    shapes: dict[tuple[object, ...], list[Check]] = {}
+    for check in checks:
+        shapes.setdefault(tuple(check.value.shape), []).append(check)
+    made = [_check(walk, each, n) for n, each in enumerate(shapes.values(), len(walk.checks))]
+    if len(made) < 2:
+        return made
+
+    def element(_: Indices) -> Expr:
+        return functools.reduce(build.logical_and, [TensorRead(each, ()) for each in made])
+
+    every = Context(walk.sizes, "checks", (), None, []).stage((), element).tensor
+    assert every is not None
+    return [every]
+
+
+def _check(walk: Walk, checks: Sequence[Check], n: int) -> Tensor:
+    """Whether all elements of tensors of one shape are inside: a bool."""
     context = Context(walk.sizes, f"check{n}", (), None, [])
-    value = check.value
-    axes = [context.axis(extent, f"k{d}") for d, extent in enumerate(value.shape)]
+    axes = [context.axis(extent, f"k{d}") for d, extent in enumerate(checks[0].value.shape)]
 
     def inside(i: Indices) -> Expr:
-        found = build.cast(value[i], DType.int64)
-        return build.logical_and(build.ge(found, check.low), build.lt(found, check.high))
+        found: list[Expr] = []
+        for check in checks:
+            index = build.cast(check.value[i], DType.int64)
+            found += [build.ge(index, check.low), build.lt(index, check.high)]
+        return functools.reduce(build.logical_and, found)
 
     def element(_: Indices) -> Expr:
         return reduce.all(inside(tuple(axes)), axis=axes) if axes else inside(())
