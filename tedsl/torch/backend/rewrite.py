@@ -1,7 +1,7 @@
 """A graph with its regions as calls of kernels, the rest as it was.
 
 Calls keep their order among those that change an argument or draw random numbers.  Imports
-`partition`, `relaying`, `compiling`, `views` and `added`.
+`partition`, `relaying`, `compiling`, `views`, `stores` and `added`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tedsl.torch.backend.partition import Partition
 from tedsl.torch.backend.region import Part, Region, with_sizes
 from tedsl.torch.backend.relaying import LAY, RELAID, relaid
 from tedsl.torch.backend.report import GraphReport, RegionReport
+from tedsl.torch.backend.stores import store_together
 from tedsl.torch.backend.views import straighten
 from tedsl.torch.lib import changes, fx, torch
 
@@ -116,6 +117,7 @@ class _Rewriter:
                 self.made_of[node] = made_node
         compile_regions(made, self.options)
         straighten(self.graph)
+        store_together(self.graph)
         return fx.GraphModule(root, self.graph)
 
     def _order(self) -> list[list[Any]]:
