@@ -35,7 +35,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
-from tedsl.schedules.gpu.rows.split_rows import few_rows
+from tedsl.schedules.gpu.rows.split_rows import PART, few_rows
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import readers as plan_readers
@@ -86,12 +86,15 @@ def store_in_rows(
         along[each.name] = each.along
         if each.again:
             s[_again(s, view, each)].compute_inline()
-    for each in () if found else _Rows(s, view, groups).candidates():
-        free = each.along is not None and each.name not in along and _in_plan(s, view, each)
-        if free and each.along is not None and _chosen(s, each.name):
+    rows, touched = _Rows(s, view, groups), set[str]()
+    for each in () if found else rows.candidates():
+        if each.along is None or each.name in along or not _in_plan(s, view, each):
+            continue
+        kernels = {each.along.root, *(rows.owners[n].root for n in (each.name, *each.readers))}
+        if touched.isdisjoint(kernels) and _chosen(s, each.name):
+            touched |= kernels
             along[each.name] = each.along
             made.append(_again(s, view, each))
-            break
     if not found and not made:
         return None
     stays = [*along, *(each.root for each in along.values())]
@@ -368,8 +371,9 @@ def rows_of(s: Schedule, view: View, group: Group) -> tuple[Axis, ...]:
         return ()
     if group.inner and crossed_row(view, group) is not None:
         return ()
-    count = volume(rows)
-    return () if count is not None and count < gpu_of(s).sms else tuple(rows)
+    count, lengths = volume(rows), [volume(each.reduce_axes) for each in folds]
+    few = count is not None and count < gpu_of(s).sms
+    return () if few and any(n is None or n >= 2 * PART for n in lengths) else tuple(rows)
 
 
 def _axes_of(view: View, name: str, inside: Mapping[str, Axes]) -> dict[Axis, Axis] | None:
@@ -398,7 +402,9 @@ def splits(s: Schedule, view: View, group: Group) -> bool:
         or crossed_row(view, group) is not None
     ):
         return False
-    return few_rows(volume(rows), gpu_of(s).sms) and len(chain_ends(s, group)) == 1
+    lengths = [volume(view[name].reduce_axes) for name in folds]
+    long = all(n is not None and n >= 2 * PART for n in lengths)
+    return long and few_rows(volume(rows), gpu_of(s).sms) and len(chain_ends(s, group)) == 1
 
 
 def one_by_one(view: View, name: str) -> bool:

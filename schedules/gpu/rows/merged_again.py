@@ -25,9 +25,11 @@ def merged_again(s: Schedule, readers: Sequence[str], inside: Collection[str]) -
             continue
         users = [each.name for each in plan_readers(s.plan, s[name].op)]
         mine = [user for user in users if user in ours]
+        if not mine:
+            continue
         if len(mine) == len(users) and name not in inside:
             ours.add(name)
-        elif mine:
+        else:
             copy = s[s.recompute(s[name].op.outputs[0], mine)]
             ours.add(copy.name)
             if reduce_axes(copy):

@@ -101,6 +101,8 @@ def split_cascades(s: Schedule, groups: list[Group]) -> None:
         if len(folds) != 1 or group.contracts or group.in_parts or group.beside:
             continue
         owners[folds[0]] = group
+        if not _may_be_parts(s, view[folds[0]]):
+            continue
         before = [stage.name for stage in chain_of(s.plan, s[folds[0]].plan).members]
         if not before or not all(name in owners for name in before):
             continue
@@ -113,14 +115,24 @@ def split_cascades(s: Schedule, groups: list[Group]) -> None:
                     _by_itself(s, groups, owners[name], name)
 
 
+def _may_be_parts(s: Schedule, op: ComputeOp) -> bool:
+    """True for few long rows, and for long columns."""
+    rows, length = volume(op.axes), volume(op.reduce_axes)
+    if not rows or not length or not op.axes:
+        return False
+    if among(along(op), op.reduce_axes):
+        return length >= 2 * PART and few_rows(rows, gpu_of(s).sms)
+    return length >= 4 * PIECE
+
+
 def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]) -> bool:
     """Make parts of the cascade that ends in `name` a kernel; False where it stays whole."""
     last = cascade[0]
     rows, length = volume(last.axes), volume(last.reduce_axes)
-    if not rows or not length or not last.axes or not _takes_parts(s, name):
+    if not rows or not length or not _takes_parts(s, name):
         return False
     if all(among(along(op), op.reduce_axes) for op in cascade):
-        parts = _parts(s, group.root, name, rows, length) if few_rows(rows, gpu_of(s).sms) else 1
+        parts = _parts(s, group.root, name, rows, length)
         if parts > 1:
             partial = s[_split(s, name, parts)]
             _fold_parts(s, partial, partial, run_of(last), apart=False)

@@ -28,7 +28,7 @@ from tedsl.scheduling.kernels.tree import (
     shared_loops,
     sharing,
 )
-from tedsl.scheduling.plan import Online, Plan, SameGrid, SharedLoops, StagePlan
+from tedsl.scheduling.plan import At, Online, Own, Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.plan.graph import path_between
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.links import (
@@ -378,7 +378,8 @@ class _Groups:
 
     `stages` are those that differ and those around them, `leaders` the leaders of groups that they
     lead or belong to, and `kernels` those in whose kernels they are; with `same_order` no stage
-    reads others, is at another place or in another group than before.
+    reads others or is in another group than before, or at another place but in the loops of its
+    readers.
     """
 
     stages: frozenset[str]
@@ -405,15 +406,17 @@ def _changed_groups(before: Plan, after: Plan) -> _Groups | None:
     if found is None or found[1] or len(before.stages) != len(after.stages):
         return None
     stages, kernels = set[str](), set[str]()
-    same = True
+    same, followed = True, follower_names(before)
     for number in found[0]:
         name = after.stage_at(number).name
         for plan in (before, after):
             stage = plan.stage(name)
             kernels |= _kernels(plan, stage)
             stages |= {name, stage.placement.host}
-        old, new = before.stage(name), after.stage(name)
-        same = same and old.placement is new.placement
+        old, new = before.stage(name).placement, after.stage(name).placement
+        # What goes into the loops of all that read it needs nothing that was not needed there.
+        inside = isinstance(old, Own) and isinstance(new, At) and name not in followed
+        same = same and (old is new or inside)
     leaders = {*stages, *kernels}
     return _Groups(frozenset(stages), frozenset(leaders), frozenset(kernels), same)
 
