@@ -311,7 +311,8 @@ class _Elements:
         for name, op in self.view.items():
             if name not in stored or not one_by_one(self.view, name):
                 continue
-            if name not in self.results and not may_inline(self.s.plan, name):
+            again = self.view.readers[name] or name not in self.results
+            if again and not may_inline(self.s.plan, name):
                 continue
             sources = self.view.sources(name)
             rows = [self.view[n] for n in sources if n in found or is_reduction(self.view[n])]
@@ -364,6 +365,8 @@ def rows_of(s: Schedule, view: View, group: Group) -> tuple[Axis, ...]:
         if contraction(root, grouped=True) is not None:
             return ()
         if not group.inner and not among(lies_along(root), root.reduce_axes):
+            return ()
+        if group.rows and not same_axes(long_axes(group.rows), long_axes(root.axes)):
             return ()
     rows = group.rows or (root.axes if is_reduction(root) else ())
     single = not (group.contracts or group.in_parts or group.pairs or group.apart)

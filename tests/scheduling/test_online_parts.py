@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import online_cases as cases
 import pytest
 import sympy
@@ -278,3 +279,24 @@ def test_what_only_an_unread_inlined_stage_reads_is_no_kernel() -> None:
     s.split_online(mean, split(s, "mean", 4))
     assert s["p"].plan.placement.inlined
     agrees(s)
+
+
+@pytest.mark.parametrize("order", ["rows inside", "parts turned"])
+def test_parts_that_are_not_folded_from_the_beginning_on(order: str) -> None:
+    """Found by drawn schedules: partial sums are scaled up to the whole by how many elements have
+    been folded, which is known only where loops over them go from the first to the last."""
+    x = te.placeholder((3, 7), name="x")
+    k, h = te.reduce_axis((0, 7), "k"), te.reduce_axis((0, 7), "h")
+    total = te.compute((3,), lambda i: te.sum(x[i, h], axis=h), name="total")
+    off = te.compute((3,), lambda i: te.sum((x[i, k] - total[i]) * (x[i, k] - total[i]), k), "off")
+    s = te.create_schedule([off, total])
+    outer, inner = s[off].split(k, nparts=2)
+    if order == "rows inside":
+        s[off].reorder(inner, outer, off.op.axis[0])
+    else:
+        s[off].reorder(inner, outer)
+    s[off].online(outer)
+    given = np.random.default_rng(0).integers(-8, 8, (3, 7)).astype(np.float32) / 4
+    both = te.build(s, "cpu")(given), te.evaluate([off, total], {x: given})
+    for found, wanted in zip(*both, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)

@@ -31,7 +31,7 @@ from tedsl.ir.nodes import (
     TensorCall,
 )
 from tedsl.scheduling.kernels.tree import KernelTree, guests
-from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
+from tedsl.scheduling.plan import Online, OnlineMode, Plan, Split, StagePlan
 from tedsl.scheduling.regions.infer import Bounds, StageBounds
 from tedsl.scheduling.regions.match_intrinsic import (
     Difference,
@@ -194,6 +194,38 @@ def along(context: Context, host: StagePlan, axis: Axis) -> list[StagePlan]:
     return [
         stage for stage in guests(context.plan, host, axis) if isinstance(stage.placement, Online)
     ]
+
+
+def is_estimate(context: Context, stage: StagePlan) -> bool:
+    """True of an online stage whose partial sums are scaled up to the whole axis: what is folded so
+    far is the beginning of it, since the loops over it run one inside the other from its start."""
+    place = stage.placement
+    if not isinstance(place, Online) or place.mode is not OnlineMode.ESTIMATE:
+        return False
+    host = context.plan.stage(place.host)
+    whole, parts = place.axis, dict[Axis, Split]()
+    for relation in host.relations:
+        if isinstance(relation, Split):
+            parts |= dict.fromkeys((relation.outer, relation.inner), relation)
+    while whole in parts:
+        whole = parts[whole].parent
+    loops = _taken_apart(whole, {each.parent: each for each in parts.values()})
+    order = {loop: n for n, loop in enumerate(host.loop_order)}
+    if any(loop not in order for loop in loops):
+        return False
+    until = next(n for n, loop in enumerate(loops) if loop is place.axis) + 1
+    places = [order[loop] for loop in loops]
+    rising = places[:until] == sorted(places[:until])
+    inside = all(each > places[until - 1] for each in places[until:])
+    return rising and inside and not any(host.mark(loop).descending for loop in loops[:until])
+
+
+def _taken_apart(axis: Axis, splits: Mapping[Axis, Split]) -> list[Axis]:
+    """The loops that an axis was split into, the outermost first."""
+    split = splits.get(axis)
+    if split is None:
+        return [axis]
+    return [*_taken_apart(split.outer, splits), *_taken_apart(split.inner, splits)]
 
 
 def companions(context: Context, host: StagePlan) -> list[StagePlan]:

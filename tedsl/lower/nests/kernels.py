@@ -42,6 +42,7 @@ from tedsl.lower.nests.context import (
     Context,
     carried,
     folded_indices,
+    is_estimate,
     loops,
     lowered,
     output_indices,
@@ -312,11 +313,7 @@ def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, 
     buffers: list[Buffer] = []
     for n, source in enumerate(reduces[0].sources):
         own = shown.get(n)
-        if (
-            own is None
-            or stage.placement.mode is OnlineMode.ESTIMATE
-            or reduces[0].finish is not None
-        ):
+        if own is None or is_estimate(context, stage) or reduces[0].finish is not None:
             own = replace(like, name=f"{stage.name}_folded{n}", dtype=source.dtype)
         buffers.append(own)
     return tuple(buffers)

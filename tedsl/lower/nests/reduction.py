@@ -52,6 +52,7 @@ from tedsl.lower.nests.context import (
     carried,
     companions,
     guarded,
+    is_estimate,
     loops,
     lowered,
     output_indices,
@@ -144,10 +145,9 @@ class Reduction:
         leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))
         keep = self._copied(self._kept(leaf))
         parts = [keep, *self._repaired(buffers, indices), self._fold(buffers, indices)]
-        if self.stage.placement.mode is OnlineMode.ESTIMATE or self._is_read_on():
-            parts.extend(
-                self._seen(buffers, indices, self.stage.placement.mode is OnlineMode.ESTIMATE)
-            )
+        estimate = is_estimate(self.context, self.stage)
+        if estimate or self._is_read_on():
+            parts.extend(self._seen(buffers, indices, estimate))
         guards = self._guards(inside=False)
         flags, noted = self._noted(indices)
         parts.extend(noted)

@@ -243,13 +243,14 @@ class _Kernel:
                     source = writer.define(rest, writer.depth, None, "pid")
                 else:
                     source = rest
+            wide = loop.axis.dtype is not DType.int32
+            if wide:
+                value = f"({value}).to({triton_type(loop.axis.dtype)})"
             if loop.descending:
                 last = (
                     Printer(writer, (), ()).value(simplify(sub(loop.extent, 1), writer.facts)).text
                 )
-                value = f"{last.at(SUM)} - {value if len(loops) == 1 else f'({value})'}"
-            if loop.axis.dtype is not DType.int32:
-                value = f"({value}).to({triton_type(loop.axis.dtype)})"
+                value = f"{last.at(SUM)} - {value if wide or len(loops) == 1 else f'({value})'}"
             writer.line(f"{name} = {value}")
             writer.symbols[loop.axis] = name
             writer.symbol_depth[loop.axis] = writer.depth

@@ -88,6 +88,15 @@ def associative_scan(plan: Plan, call: Call, block: object, step_axis: object) -
     gone = {*(state.op for state in op.states), *body_of(op)}
     unread = [final, *dict.fromkeys(tensor.op for tensor in op.inits)]
     gone |= {each for each in unread if not readers(after, each) and not is_output(after, each)}
+    lost = {each.name for each in after.stages if each.op in gone}
+    for each in after.stages:
+        if each.op not in gone and each.placement.host in lost:
+            raise call.refuse(
+                plan,
+                f"{each.name} is computed in a loop of {each.placement.host}, which is no stage "
+                "afterwards",
+                hint=f"call associative_scan before s[{each.name}].compute_at",
+            )
     after = replace(after, stages=tuple(s for s in after.stages if s.op not in gone))
     require_places(plan, call, after)
     return after, made.stages[-1].name
