@@ -357,7 +357,7 @@ class _Elements:
 
 def rows_of(s: Schedule, view: View, group: Group) -> tuple[Axis, ...]:
     """The rows of a kernel that folds along them; none of other kernels, and where there are
-    too few for a device."""
+    too few for a device that are long."""
     root = view[group.root]
     folds = [view[name] for name in group.inner if is_reduction(view[name])]
     if is_reduction(root):

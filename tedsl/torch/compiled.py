@@ -79,7 +79,7 @@ class Compiled:
         self._quick = all(plain) and places == list(range(len(places))) and not self._scalars
         # Where results lie otherwise than the kernel writes them or there are sizes, no function is
         # written for calls like the last one.
-        orders = [_order_of_result(layout) for _, layout, _ in self._outputs]
+        orders = [layout.places for _, layout, _ in self._outputs]
         same = places == list(range(len(places))) and not self._scalars and not self._sizes
         known = [each for each in orders if each is not None]
         self._orders = known if same and len(known) == len(orders) else None
@@ -171,15 +171,6 @@ class Compiled:
                 torch._assert_async(each, "an index is outside its tensor")
             elif not each.item():
                 raise Failed
-
-
-def _order_of_result(layout: Layout) -> tuple[int, ...] | None:
-    """For each dimension of a result that of the array which is written for it; None where it is no
-    permutation."""
-    order, rank = layout.order, len(layout.shape)
-    if order is None or len(order) < rank:
-        return None
-    return tuple(order.index(d) for d in range(rank))
 
 
 def _places(imported: Imported, kernel: Kernel) -> list[int]:

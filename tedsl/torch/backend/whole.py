@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -139,8 +139,12 @@ def _lean(module: Any) -> Callable[..., Any]:
                 return module.forward
             held[name] = getattr(each, "forward", each) if node.op == "call_module" else each
     code = module.graph.python_code("self")
-    scope = dict(code.globals)
-    exec(compile(code.src, "<graph>", "exec"), scope)
+    return _bound(code.src, dict(code.globals), held)
+
+
+def _bound(source: str, scope: dict[str, Any], held: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function `forward` of a source, in which `self` has what is held."""
+    exec(compile(source, "<graph>", "exec"), scope)
     return functools.partial(scope["forward"], SimpleNamespace(**held))
 
 
@@ -189,9 +193,8 @@ class _Code:
     def function(self) -> Callable[..., Any]:
         """What the module computes."""
         scope = {**self.names, **{name: load(each) for name, each in self.modules.items()}}
-        exec(compile(self.source, "<graph found on disk>", "exec"), scope)
         regions = {name: each.region() for name, each in self.regions.items()}
-        return functools.partial(scope["forward"], SimpleNamespace(**self.tensors, **regions))
+        return _bound(self.source, scope, {**self.tensors, **regions})
 
 
 @dataclass(frozen=True, slots=True)

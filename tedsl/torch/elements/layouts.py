@@ -62,6 +62,14 @@ class Layout:
         """True of a row-major tensor."""
         return self.order == tuple(range(len(self.shape)))
 
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """For each dimension that of the row-major array; None of memory with gaps, or that is
+        several elements."""
+        if self.order is None or len(self.order) < len(self.shape):
+            return None
+        return tuple(map(self.order.index, range(len(self.shape))))
+
     def value(self, array: Value) -> Value:
         """The tensor of which `array` is the memory."""
         if self.plain:
