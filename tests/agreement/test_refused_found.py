@@ -349,3 +349,97 @@ def test_a_sum_that_a_loop_takes_up_twice() -> None:
     s["x.global"].compute_at(s[y], parts)
     kernel = te.build(s, "cuda:sm_90", cache=False)
     assert re.search(r"y_acc \+= tl.sum\(.*\) \+ 0.0", kernel.source)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_masked_products_of_a_large_tile_are_added_up_in_turns(copied: bool) -> None:
+    """0 times infinity is no 0, so that masked products are no matrix product: registers hold a
+    part of them at once."""
+    rows, columns, depth = 7, 128, 256
+    n = te.size_var("n", "int32")
+    a, b = te.placeholder((n, depth), name="a"), te.placeholder((depth, columns), name="b")
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute(
+        (n, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k, where=i < k + 5), name="c"
+    )
+    s = te.create_schedule(c)
+    i, j, i_inner, j_inner = s[c].tile(*c.op.axis, 128, 32)
+    s[c].bind(i, "blockIdx.x")
+    for axis in (i_inner, j_inner, k):
+        s[c].vectorize(axis)
+    s[c].launch(num_warps=8)
+    if copied:
+        for tensor, scope in ((a, "shared"), (b, "local")):
+            copy = s[s.cache_read(tensor, scope, [s[c]])]
+            copy.compute_at(s[c], j)
+            for axis in copy.op.axis:
+                copy.vectorize(axis)
+    rng = np.random.default_rng(0)
+    left = rng.standard_normal((rows, depth)).astype(np.float32)
+    right = rng.standard_normal((depth, columns)).astype(np.float32)
+    left[6, 0] = np.inf  # masked
+    kernel = te.build(s, "triton-interpret", cache=False)
+    assert kernel.source.count("c_acc += tl.sum(") == kernel.source.count("for k_turn in")
+    got = kernel(left, right)
+    left[5, 0], left[6, :2] = 0, 0
+    np.testing.assert_allclose(got, left @ right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_last_programs_compute_is_stored_outside_their_loops(when: str) -> None:
+    """The memory of a stage at the root of `compute_last` was nowhere."""
+    x, w = te.placeholder((2, 3), name="x"), te.placeholder((3, 4), name="w")
+    y = te.compute((2, 3), lambda i, k: x[i, k] * 2.0, name="y")
+    k = te.reduce_axis((0, 3), name="k")
+    z = te.compute((2, 4), lambda i, j: te.sum(y[i, k] * w[k, j], axis=k), name="z")
+    s = te.create_schedule(z)
+    s[y].bind(y.op.axis[0], "blockIdx.x")
+    if when == "before":
+        s[z].compute_last(s[y])
+    copy = s[s.cache_read(w, "local", [s[z]])]
+    copy.compute_at(s[z], z.op.axis[1])
+    copy.store_root()
+    if when == "after":
+        s[z].compute_last(s[y])
+    rng = np.random.default_rng(0)
+    left = rng.integers(-4, 4, (2, 3)).astype(np.float32)
+    right = rng.integers(-4, 4, (3, 4)).astype(np.float32)
+    for target in ("cpu", "triton-interpret"):
+        kernel = te.build(s, target, cache=False)
+        np.testing.assert_array_equal(kernel(left, right), left * 2 @ right)
+    te.lower(s, "cuda:sm_90", check=True)
+
+
+@pytest.mark.parametrize("home", ["root", "scan"])
+def test_what_a_launched_step_stores_outside_of_it(home: str) -> None:
+    """Steps of a scan that are kernels each keep in device memory what is stored around them."""
+    steps, n = 5, 4
+    x, w = te.placeholder((steps, n), name="x"), te.placeholder((n, n), name="w")
+    state = te.placeholder((steps, n), name="state")
+    init = te.compute((1, n), lambda t, i: x[0, i], name="init")
+    k = te.reduce_axis((0, n), name="k")
+    mixed = te.compute(
+        (steps, n), lambda t, i: te.sum(state[t - 1, k] * w[k, i], axis=k), name="mixed"
+    )
+    update = te.compute((steps, n), lambda t, i: mixed[t, i] + x[t, i], name="update")
+    scan = te.scan(init, update, state, inputs=[x], name="scan")
+    s = te.create_schedule(scan)
+    s[update].bind(update.op.axis[1], "blockIdx.x")
+    copy = s[s.cache_read(w, "local", [s[mixed]])]
+    copy.compute_at(s[mixed], k)
+    if home == "root":
+        copy.store_root()
+    else:
+        copy.store_at(s[scan], s[scan].op.axis[0])
+    rng = np.random.default_rng(0)
+    given = rng.integers(-2, 2, (steps, n)).astype(np.float32)
+    weights = rng.integers(-1, 2, (n, n)).astype(np.float32)
+    want = [given[0]]
+    for t in range(1, steps):
+        want.append(want[-1] @ weights + given[t])
+    for target in ("cpu", "triton-interpret"):
+        kernel = te.build(s, target, cache=False)
+        by_name = {"x": given, "w": weights}
+        got = kernel(*(by_name[buffer.name] for buffer in kernel.module.inputs))
+        np.testing.assert_array_equal(got, np.stack(want))
+    te.lower(s, "cuda:sm_90", check=True)

@@ -261,7 +261,7 @@ def _place(context: Context, stage: StagePlan) -> None:
         buffer = context.buffers[tensor] = Buffer(
             name, tensor.dtype, rows, scope, held, stage.evict, stage.evict_then, private
         )
-        if stage.placement.kept is not None:
+        if stage.placement.kept is not None and not _outlives_launch(context, stage):
             axis = stage.placement.kept.axis
             home = root_of(context.plan, stage).name if axis is None else axis
             context.kept.setdefault(home, []).append(buffer)
@@ -321,12 +321,23 @@ def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, 
 
 def _is_workspace(context: Context, stage: StagePlan) -> bool:
     """True for what a step of a scan keeps in device memory: what one of its kernels computes for
-    another, and what has no constant size."""
+    another, what is stored outside of them, and what has no constant size."""
+    if _outlives_launch(context, stage):
+        return True
     if not has_own_launch(context.plan, stage):
         return False
     return stage.placement.host in context.launches or any(
         constant(r.extent) is None for r in context.bounds[stage.name].stored
     )
+
+
+def _outlives_launch(context: Context, stage: StagePlan) -> bool:
+    """True for what is stored outside the kernels that compute the steps of a scan."""
+    kept = stage.placement.kept
+    root = root_of(context.plan, stage)
+    if kept is None or root.name not in context.launches:
+        return False
+    return kept.axis is None or any(kept.axis is loop for loop in running(context.plan, root))
 
 
 def _with_rows(context: Context, bounds: Bounds) -> Bounds:
@@ -441,7 +452,8 @@ def _kernel_nest(context: Context, kernel: Kernel, ends: Mapping[str, Sequence[L
         for nest in kernel.programs.nests
     ]
     body = one_grid(nests) if len(nests) > 1 else nests[0]
-    for stage in kernel.roots:
+    ended = (nest.stage for phase in kernel.last for nest in phase.nests)
+    for stage in (*kernel.roots, *ended):
         body = _with_kept(context, stage.name, body)
     return body
 

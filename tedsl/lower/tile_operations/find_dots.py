@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import NoReturn
 
 from tedsl.errors import LowerError
-from tedsl.expr.index_arith import both, conjuncts, constant
+from tedsl.expr.index_arith import add, as_index, both, conjuncts, constant, mul
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, Select
 from tedsl.expr.printer import print_expr
-from tedsl.expr.visit import axes_of, structural_equal, substitute
+from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute, walk
 from tedsl.ir.matrix_units import MIN_DEPTH, MIN_EDGE, factors
 from tedsl.ir.nodes import (
     Accumulate,
     Buffer,
     Dot,
+    For,
     Func,
     Guard,
     Load,
+    LoopKind,
     Scope,
     Stmt,
     Store,
     TileAxis,
 )
-from tedsl.ir.visit import rewrite_stmts, walk_stmts
+from tedsl.ir.visit import buffers_written, rewrite_stmts, walk_stmts
+from tedsl.ir.visit import substitute as substitute_stmt
 
 # Scopes in which a copy is the same until it is filled again.
 _HELD = (Scope.SHARED, Scope.LOCAL)
@@ -42,10 +46,13 @@ def find_dots(func: Func) -> Func:
     or of one where the schedule says that all are finite.
     Order: before widen_accumulators, which takes the reductions that are left.
     Raises:
-        LowerError: a mask over both operands leaves a reduction of too many products.
+        LowerError: a mask over both operands leaves a reduction of too many products, and they are
+            held in registers.
     """
     staged = _staged(func.body)
-    body = rewrite_stmts(func.body, lambda stmt: _as_dot(stmt, staged))
+    written = frozenset(buffers_written(func.body))
+    same = {b: s for b, s in staged.items() if written.isdisjoint(_read(s.value))}
+    body = rewrite_stmts(func.body, lambda stmt: _as_dot(stmt, staged, same))
     return func if body is func.body else replace(func, body=body)
 
 
@@ -67,6 +74,10 @@ def _staged(body: Stmt) -> dict[Buffer, Store]:
     return {buffer: stmt for buffer, stmt in found.items() if buffer not in again}
 
 
+def _read(value: Expr) -> set[Buffer]:
+    return {node.buffer for node in walk(value) if isinstance(node, Load)}
+
+
 def _whole(store: Store) -> bool:
     """True for a tile of a program when the indices are the axes of the statement, in order, but
     for those of dimensions of one element."""
@@ -78,7 +89,9 @@ def _whole(store: Store) -> bool:
     return same and store.buffer.scope in _HELD and all(i is t.axis for i, t in pairs)
 
 
-def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
+def _as_dot(
+    stmt: Stmt, staged: Mapping[Buffer, Store], same: Mapping[Buffer, Store]
+) -> Stmt | None:
     match stmt:
         case Accumulate(buffers=(buffer,), values=(Binary(op=BinaryOp.MUL, a=a, b=b),), tile=tile):
             pass
@@ -108,8 +121,7 @@ def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     if not batch_in_front(stmt, batch, (row, column)):
         return None
     if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
-        _require_small(stmt, contract)
-        return None
+        return _in_turns(stmt, contract, same)
     lhs = _zero_where_masked(lhs, stmt.mask, tile, staged)
     rhs = _zero_where_masked(rhs, stmt.mask, tile, staged)
     if not _silenced(stmt.mask, tile, (lhs, rhs)):
@@ -129,14 +141,58 @@ def batch_in_front(stmt: Accumulate, batch: Sequence[TileAxis], sides: Sequence[
     return len(wide) <= 1 and all(places[axis] < last for axis in wide)
 
 
-def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
+def _in_turns(stmt: Accumulate, contract: TileAxis, same: Mapping[Buffer, Store]) -> Stmt | None:
+    """As many products at once as registers hold, where they cannot be a `Dot`; None for all.
+    `same` are copies of memory that the kernel does not change.
+
+    Before:  tile (i:128, j:32, k:256): acc[i, j] += A[i, k] * B[k, j] if i < k
+    After:   for k0 in 0..8: tile (i:128, j:32, k:32):
+                 acc[i, j] += A[i, k0*32 + k] * B[k0*32 + k, j] if i < k0*32 + k
+    """
+    around = prod(t.extent for t in stmt.tile if t is not contract)
+    if around * contract.extent <= MAX_PRODUCTS:
+        return None
+    part = max(1, MAX_PRODUCTS // around)
+    values = tuple(_from_memory(value, contract.axis, same) for value in stmt.values)
+    if any(_in_registers(value, contract.axis) for value in values):
+        _refuse(stmt, contract)
+    turn = Axis(f"{contract.axis.name}_turn", dtype=contract.axis.dtype)
+    here = {contract.axis: add(mul(turn, as_index(part)), contract.axis)}
+    inner = replace(contract, extent=part)
+    tile = tuple(inner if t is contract else t for t in stmt.tile)
+    body = substitute_stmt(replace(stmt, values=values, tile=tile), here)
+    return For(turn, as_index(contract.extent // part), LoopKind.SERIAL, body)
+
+
+def _from_memory(value: Expr, axis: Axis, same: Mapping[Buffer, Store]) -> Expr:
+    """`value` that reads the memory a copy was made of, not the copy, at the positions of `axis`:
+    a tile in registers cannot be read in part."""
+
+    def loaded(node: Expr) -> Expr | None:
+        if not isinstance(node, Load) or node.buffer not in same:
+            return None
+        if axis not in axes_of(*node.indices):
+            return None
+        store = same[node.buffer]
+        return substitute(store.value, dict(zip(store.indices, node.indices, strict=True)))
+
+    return rewrite(value, loaded)
+
+
+def _in_registers(value: Expr, axis: Axis) -> bool:
+    """True when `value` reads a tile in registers at the positions of `axis`."""
+    return any(
+        isinstance(node, Load) and node.buffer.scope in _HELD and axis in axes_of(*node.indices)
+        for node in walk(value)
+    )
+
+
+def _refuse(stmt: Accumulate, contract: TileAxis) -> NoReturn:
     """Refuse to hold all products of a tile at once, where a word of the user gives a `Dot`."""
-    count = prod(t.extent for t in stmt.tile)
-    if count <= MAX_PRODUCTS:
-        return
     axis = contract.axis.name
     lanes = {t.axis for t in stmt.tile}
     masks = [c for c in conjuncts(stmt.mask) if axes_of(c) & lanes] if stmt.mask is not None else []
+    count = prod(t.extent for t in stmt.tile)
     raise LowerError(
         f"{stmt.buffers[0].name} would add up {count} products that a condition masks one by one",
         facts=[
