@@ -12,11 +12,12 @@ from cut_sums import carries, rolled
 from mixed_lanes import lanes_run_over, rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
 from sm_90_code import assembled, assembly
+from window_parts import partial_extremes
 
 import tedsl as te
 from tedsl.backends.triton.compile import assembler
 from tedsl.backends.triton.compile.assembler import assembled as assemble
-from tedsl.backends.triton.compile.assembler import unpacked, unpromised
+from tedsl.backends.triton.compile.assembler import complemented, unpacked, unpromised
 from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
 
@@ -144,3 +145,53 @@ def test_addresses_have_32_bits_of_sums_that_are_cut(
     (info,) = compile_offline(program, "sm_90")
     if not carries(info.ptx):
         pytest.skip("this Triton has no such sum here: `unpromised` may not be needed any more")
+
+
+DIFFERENCE = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry difference(.param .u64 to, .param .u64 from)
+{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<6>;
+	ld.param.u64 %rd1, [to];
+	ld.param.u64 %rd2, [from];
+	mov.u32 %r1, %tid.x;
+	ld.global.u64 %rd3, [%rd2];
+	mul.hi.u32 	%r2, %r1, 306783379;
+	cvt.u64.u32 	%rd4, %r2;
+	sub.s64 	%rd5, %rd4, %rd3;
+	st.global.b64 [%rd1], %rd5;
+	ret;
+}
+"""
+NEGATED = re.compile(r"IMAD\.HI\.U32 \w+, P\d,")
+"""The upper half of a product and a negated number, whose carry ptxas takes for no borrow."""
+
+
+def test_no_borrow_of_a_difference_is_lost(tmp_path: Path) -> None:
+    """`i // 14 - 0` was negative."""
+    assert not NEGATED.search(assembled(complemented(DIFFERENCE), tmp_path))
+    if not NEGATED.search(assembled(DIFFERENCE, tmp_path)):
+        pytest.skip("this ptxas gets it right: `complemented` may not be needed any more")
+
+
+def test_only_differences_from_upper_halves_are_said_otherwise() -> None:
+    got = complemented(DIFFERENCE)
+    assert "sub.s64" not in got and "add.s64 %rd5, %tedsl1, 1;" in got
+    assert complemented(got) == got
+    moved = DIFFERENCE.replace("cvt.u64.u32 \t%rd4, %r2", "mov.b64 \t%rd4, {%r2, %r1}")
+    assert "not.b64 %tedsl0, %rd3;" in complemented(moved)
+    for other in (
+        DIFFERENCE.replace("mul.hi", "mul.lo"),
+        DIFFERENCE.replace("sub.s64 \t%rd5, %rd4, %rd3", "sub.s64 \t%rd5, %rd3, %rd4"),
+    ):
+        assert complemented(other) == other
+
+
+def test_kernels_subtract_from_no_upper_half(tmp_path: Path) -> None:
+    s, *_ = partial_extremes()
+    program = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
+    for info in compile_offline(program, "sm_90"):
+        assert complemented(info.ptx) == info.ptx
+        assert not NEGATED.search(assembly(info.cubin, tmp_path))

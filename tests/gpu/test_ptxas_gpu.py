@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mixed_lanes import rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
+from window_parts import partial_extremes
 
 import tedsl as te
 from tedsl.reference.reference import evaluate
@@ -34,4 +35,15 @@ def test_rows_less_their_least(sizes: tuple[int, int]) -> None:
     (want,) = evaluate([y], {x: data}, {n: sizes[0], m: sizes[1]})
     got = torch.full(want.shape, float("nan"), device="cuda")
     te.build(s, target="cuda")(torch.tensor(data, device="cuda"), out=got)
+    np.testing.assert_array_equal(got.cpu().numpy(), want)
+
+
+@pytest.mark.gpu
+def test_windows_in_parts() -> None:
+    """Loops that end at quotients from which the number of a part is subtracted, 0 too."""
+    torch = pytest.importorskip("torch")
+    s, x, y = partial_extremes()
+    data = np.random.default_rng(1).integers(-3, 4, (16, 3, 7, 4)).astype(np.int32)
+    (want,) = evaluate([y], {x: data})
+    got = te.build(s, target="cuda")(torch.tensor(data, device="cuda"))
     np.testing.assert_array_equal(got.cpu().numpy(), want)

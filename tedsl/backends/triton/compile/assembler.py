@@ -17,6 +17,13 @@ register, and then adds 0 in place of the half of C (`VIADD.16x2 R22, R4, 0x0`).
 arithmetic so where it knows that the numbers fit 16 bits.  Additions of each half by itself are
 right, and cost one instruction more.
 
+ptxas 12.8 to 13.0 computes a - b of 64 bits wrong for sm_80 to sm_100 where the lower half of a is
+the upper half of a product (`mul.hi.u32`, of which divisions by constants are made) that nothing
+else reads: it adds the negated lower half of b in the multiplication (`IMAD.HI.U32 R, P0, x, C, -b`)
+and takes what that carries for what does not borrow, which fails for 0. The upper half is then too
+small by 1 wherever the lower half of b is 0: `i // 7 - 0` is negative. Said as a + ~b + 1 it is
+right, and as short.
+
 Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
 Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changes it,
 a tile is reshaped), the next turn writes these registers while products still read them, however
@@ -53,6 +60,17 @@ _HALVES = """{{
 	add.s16 %tedsl4, %tedsl0, %tedsl2;
 	add.s16 %tedsl5, %tedsl1, %tedsl3;
 	mov.b32 {sum}, {{%tedsl4, %tedsl5}};
+	}}"""
+_UPPER = re.compile(r"^\s*mul\.hi\.u32\s+(%r\d+),", re.MULTILINE)
+_COPY = re.compile(
+    r"^\s*(?:cvt\.u64\.u32|mov\.[bu](?:32|64))\s+(%rd?\d+),\s*\{?(%rd?\d+)\b", re.MULTILINE
+)
+_DIFFERENCE = re.compile(r"^(\s*)sub\.[su]64\s+(%rd\d+),\s*(%rd\d+),\s*([^;\s]+);", re.MULTILINE)
+_COMPLEMENT = """{{
+	.reg .b64 %tedsl<2>;
+	not.b64 %tedsl0, {b};
+	add.s64 %tedsl1, {a}, %tedsl0;
+	add.s64 {to}, %tedsl1, 1;
 	}}"""
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{(%\w+)")
 _COPIED = re.compile(r"mov\.b32 (%\w+), %\w+;")
@@ -109,6 +127,20 @@ def unpacked(ptx: str) -> str:
     return _PACKED.sub(halves, ptx)
 
 
+def complemented(ptx: str) -> str:
+    """PTX that subtracts from no upper half of a product: it adds the complement, and 1."""
+    upper = set(_UPPER.findall(ptx))
+    copies = _COPY.findall(ptx) if upper else []
+    while more := {to for to, of in copies if of in upper} - upper:
+        upper |= more
+
+    def added(found: re.Match[str]) -> str:
+        indent, to, a, b = found.groups()
+        return indent + _COMPLEMENT.format(to=to, a=a, b=b) if a in upper else found[0]
+
+    return _DIFFERENCE.sub(added, ptx) if upper else ptx
+
+
 def waiting(ptx: str) -> str:
     """PTX whose loops end when no product reads registers any more: each way back of a loop with
     products waits.  All threads of a warp go there together, as they have to for a wait."""
@@ -133,7 +165,7 @@ def waiting(ptx: str) -> str:
 
 
 def _right(ptx: str) -> str:
-    return waiting(unpacked(ptx))
+    return waiting(complemented(unpacked(ptx)))
 
 
 def assembled(
