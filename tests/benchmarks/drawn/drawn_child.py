@@ -107,7 +107,7 @@ class Worker:
             tensors = self.tensors.on_device(tensors, "cuda")
         self.torch._dynamo.reset()
         with self.torch.no_grad():
-            found |= self.built(function, tensors)
+            found |= self.built(function, tensors, self.tensors.coarsest(row, options.target))
             self.at("peer")
             peer = self.peer(function, tensors, found)
             if job == "time" and found["status"] == "right":
@@ -127,7 +127,9 @@ class Worker:
         spec.loader.exec_module(module)
         return module.f
 
-    def built(self, function: Callable[..., Any], tensors: Sequence[Any]) -> Answer:
+    def built(
+        self, function: Callable[..., Any], tensors: Sequence[Any], rounding: float
+    ) -> Answer:
         """Our kernel, compared with eager and with the same text in float64."""
         self.at("eager")
         eager = function(*tensors)
@@ -145,7 +147,7 @@ class Worker:
         ours = self.kernel(*tensors)
         took = time.perf_counter() - begin
         self.at("verify")
-        told = self.tensors.wrong(ours, eager, exact)
+        told = self.tensors.wrong(ours, eager, exact, rounding)
         kernel = self.kernel.kernel
         found: Answer = {"status": "wrong" if told else "right", "build": round(took, 2)}
         found |= {"message": told} if told else {}

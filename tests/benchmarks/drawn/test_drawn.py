@@ -68,7 +68,7 @@ def test_wrong_results_are_noticed() -> None:
     assert not wrong(eager, eager, exact)
     off = eager.clone()
     off[7] += 1e-3
-    assert "off by" in wrong(off, eager, exact)
+    assert "off by" in wrong(off, eager, exact) and not wrong(off, eager, exact, 2.0**-10)
     off[7] = torch.nan
     assert "finite" in wrong(off, eager, exact)
     assert "integers" in wrong(torch.tensor([1, 2]), torch.tensor([1, 3]), torch.tensor([1, 3]))

@@ -18,10 +18,10 @@ arithmetic so where it knows that the numbers fit 16 bits.  Additions of each ha
 right, and cost one instruction more.
 
 ptxas 12.8 to 13.0 computes a - b of 64 bits wrong for sm_80 to sm_100 where the lower half of a is
-the upper half of a product (`mul.hi.u32`, of which divisions by constants are made) that nothing
-else reads: it adds the negated lower half of b in the multiplication (`IMAD.HI.U32 R, P0, x, C, -b`)
-and takes what that carries for what does not borrow, which fails for 0. The upper half is then too
-small by 1 wherever the lower half of b is 0: `i // 7 - 0` is negative. Said as a + ~b + 1 it is
+the upper half of a product that nothing else reads (`mul.hi.u32`, of which divisions by constants
+are made): it adds the negated lower half of b in the multiplication (`IMAD.HI.U32 R, P0, x, C, R2`)
+and takes what that carries for what does not borrow, which fails for 0.  The upper half is then too
+small by 1 wherever the lower half of b is 0: `i // 7 - 0` is negative.  Said as a + ~b + 1 it is
 right, and as short.
 
 Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
