@@ -20,6 +20,7 @@ from tedsl.torch.lib import load, torch
 from tedsl.torch.refusals import FAULTS, first_line
 
 _backends: Any = load("torch._dynamo.backends.common")
+_partitioners: Any = load("torch._functorch.partitioners")
 _guards: Any = load("torch._guards")
 
 
@@ -42,6 +43,8 @@ def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[...,
             bw_compiler=keeps(_compiler("backward", report, options)),
             inference_compiler=keeps(_compiler("forward", report, options)),
             decompositions=table(),
+            partition_fn=_partitioners.min_cut_rematerialization_partition,
+            keep_inference_input_mutations=True,
         )
         return compiled(module, example)
 
