@@ -443,3 +443,24 @@ def test_what_a_launched_step_stores_outside_of_it(home: str) -> None:
         got = kernel(*(by_name[buffer.name] for buffer in kernel.module.inputs))
         np.testing.assert_array_equal(got, np.stack(want))
     te.lower(s, "cuda:sm_90", check=True)
+
+
+@pytest.mark.parametrize("shape", [(8, 48, 9, 9), (4096, 8), (3, 40000)])
+def test_rules_for_folds_that_read_a_scalar(shape: tuple[int, ...]) -> None:
+    """A scalar has no rows that could start anywhere."""
+    x, zero = te.placeholder(shape, name="x"), te.placeholder((), name="zero")
+    kept = 0 if shape[0] == 3 else 1
+    axes = [te.reduce_axis((0, n), name=f"k{d}") for d, n in enumerate(shape) if d != kept]
+
+    def value(i: te.Expr) -> te.Expr:
+        place = [axes[d - (d > kept)] if d != kept else i for d in range(len(shape))]
+        return te.sum(te.if_then_else(x[tuple(place)] <= 0, zero[()], x[tuple(place)]), axis=axes)
+
+    y = te.compute((shape[kept],), value, name="y")
+    rng = np.random.default_rng(0)
+    data = rng.integers(-2, 3, shape).astype(np.float32)
+    want = np.where(data <= 0, 0.5, data).sum(tuple(d for d in range(len(shape)) if d != kept))
+    for target in ("cuda:sm_80", "cuda:sm_90"):
+        assert not schedule_for([y], target).fallbacks
+    kernel = te.build(schedule_for([y], "triton-interpret"), "triton-interpret", cache=False)
+    np.testing.assert_allclose(kernel(data, np.float32(0.5)), want, rtol=1e-5)

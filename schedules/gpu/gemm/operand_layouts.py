@@ -138,7 +138,9 @@ def _stored(s: Schedule, names: Mapping[Operation, str], tensor: Tensor) -> Tens
 
 
 def rows_aligned(s: Schedule, read: TensorRead, to: int = SIXTEEN) -> bool:
-    """True when the rows of a tensor start at multiples of so many bytes."""
+    """True when the rows of a tensor start at multiples of so many bytes, and of a scalar."""
+    if not read.tensor.shape:
+        return True
     size, step = size_of(read.tensor.shape[-1]), read.dtype.nbytes
     number = places(s.plan).by_op.get(_stored(s, definitions(s).names, read.tensor).op)
     if number is not None and any(_whole(a, step, to) for a in s.plan.stage_at(number).aligned):
