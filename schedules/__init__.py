@@ -124,6 +124,9 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     for both in shared:
         reduce_both(s, both)
         groups.remove(both.rows)
+        beside.run_together([each.root for each in both.columns])
+    for group in groups:
+        beside.run_together([group.root, *group.inner, *group.beside] if group.beside else [])
     for group in groups:
         schedule_kernel(s, group, where, beside)
     for both in shared:
