@@ -3,21 +3,20 @@ shared input once, or several small ones in one launch."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
+from tedsl.schedules.analysis.kernel_order import Kernels
 from tedsl.schedules.analysis.nests import first, reduce_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.kernels.tree import group_of
-from tedsl.scheduling.plan.inline import finished, sources_of
-from tedsl.scheduling.plan.links import follower_names, places
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
 # The most kernels in one launch, since each adds its outputs to the arguments; and how many of the
@@ -66,59 +65,34 @@ class Beside:
     Attributes:
         launches: whether kernels of different elements may share a launch.
         joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
-        kernels: for each stage that is to be in one kernel with others, all of these.
+        kernels: what runs in one kernel, by these joins or by others.
     """
 
     launches: bool
     leaders: list[Leader] = field(default_factory=list[Leader])
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
-    kernels: dict[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    kernels: Kernels = field(default_factory=Kernels)
 
-    def run_together(self, names: Sequence[str]) -> None:
-        """Note that some stages are to be one kernel, whatever order they are scheduled in."""
-        if len(names) > 1:
-            self.kernels |= dict.fromkeys(names, names)
-
-    def free(self, s: Schedule, among: Sequence[Leader], names: Collection[str]) -> list[Leader]:
-        """The latest of the leaders in `among` that the kernel of `names` can run with: no
-        dependence, direct or through other kernels, leads from one to the other."""
+    def free(self, s: Schedule, among: Sequence[Leader], names: Sequence[str]) -> list[Leader]:
+        """The latest of the leaders in `among` that the kernel of `names`, the first of which
+        stores, can run with: no dependence, direct or through other kernels, leads from one to the
+        other."""
         found = [each for each in among if each.members < TOGETHER][-LATEST:]
-        before = self._needed(s, names) if found else set[str]()
+        before = self.kernels.needed(s, names) if found else set[str]()
         found = [each for each in found if each.inside.isdisjoint(before)]
-        place, led = places(s.plan).by_name, follower_names(s.plan)
-        first = min(place[name] for name in names)
-        shared = (*self.kernels, *(name for each in led.values() for name in each))
-        # What stands before a kernel depends on it through kernels that reach behind it alone.
-        if any(place[name] > first for name in shared):
-            found = [each for each in found if self._needed(s, each.inside).isdisjoint(names)]
+        if found and self.kernels.reach_behind(s, names[0]):
+            found = [
+                each for each in found if self.kernels.needed(s, each.inside).isdisjoint(names)
+            ]
         return found
 
     def join(self, names: Sequence[str], leader: Leader, loops: bool) -> None:
         """Note that the kernel of `names`, the first of which stores, is fused into another, in its
         loops or its launch."""
         leader.members += 1
-        for name in names:
-            leader.inside.update(self.kernels.get(name, (name,)))
-        self.kernels |= dict.fromkeys(leader.inside, leader.inside)
+        leader.inside.update(names)
+        self.kernels.join(leader.inside)
         self.joins.append((names[0], leader.name, loops))
-
-    def _needed(self, s: Schedule, names: Collection[str]) -> set[str]:
-        """The stages of some kernel and all those of kernels that it depends on, transitively."""
-        view = definitions(s)
-        found, waiting = set[str](), list(names)
-        while waiting:
-            name = waiting.pop()
-            if name in found:
-                continue
-            found.add(name)
-            stage = s.plan.stage(name)
-            op = view[name] if name in view else finished(s.plan, stage.op)
-            waiting += sources_of(s.plan, op)
-            waiting += self.kernels.get(name, ())
-            waiting += [stage.placement.host] if stage.placement.host else []
-            if stage.placement.leader or name in follower_names(s.plan):
-                waiting += [each.name for each in group_of(s.plan, stage)]
-        return found
 
 
 def lead(

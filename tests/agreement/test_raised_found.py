@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
@@ -111,3 +112,106 @@ def test_stages_in_each_other_are_refused_where_others_read_them() -> None:
     with pytest.raises(te.ScheduleError, match="v is itself computed inside u"):
         s[v].compute_at(s[u], u.op.axis[0])
     _agrees(s, {x: np.arange(32, dtype="f4").reshape(4, 8)})
+
+
+def _fold(x: te.Tensor, name: str, body: Callable[[te.Expr, te.Expr], te.Expr]) -> te.Tensor:
+    rows, length = x.shape
+    k = te.reduce_axis((0, length), name="k")
+    return te.compute((rows,), lambda i: te.sum(body(i, k), axis=k), name=name)
+
+
+def _columns(x: te.Tensor, name: str, body: Callable[[te.Expr, te.Expr], te.Expr]) -> te.Tensor:
+    rows, length = x.shape
+    r = te.reduce_axis((0, rows), name="r")
+    return te.compute((length,), lambda j: te.sum(body(r, j), axis=r), name=name)
+
+
+def _data(*inputs: te.Tensor) -> Arrays:
+    rng = np.random.default_rng(1)
+    shapes = {t: tuple(int(str(size)) for size in t.shape) for t in inputs}
+    return {t: rng.integers(-2, 3, shape).astype("f4") for t, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_kernels_of_rows_store_what_others_need_first_in_one_of_them_only(first: int) -> None:
+    """Each of two kernels folds the rows of the one's matrix, and reads what the other stores."""
+    x, y = (te.placeholder((20, 12), name=name) for name in "xy")
+    a, b = _fold(x, "a", lambda i, k: x[i, k]), _fold(y, "b", lambda i, k: y[i, k])
+    t = _fold(x, "t", lambda i, k: (x[i, k] - a[i]) * b[i])
+    u = _fold(y, "u", lambda i, k: (y[i, k] - b[i]) * a[i])
+    s = schedule_for([t, u, a, b] if first else [u, t], "cuda:sm_90")
+    stored = [name for name in "ab" if f"with {name}: float32[20]" in str(s)]
+    assert len(stored) == 1
+    _agrees(s, _data(x, y))
+
+
+@pytest.mark.parametrize("outputs", ["zdw", "ndw", "zndw", "dnv", "zndwv"])
+def test_column_sums_along_with_rows_that_store_more(outputs: str) -> None:
+    """What a kernel of rows stores beside its results is stored by programs of many rows too."""
+    x, y = (te.placeholder((520, 8), name=name) for name in "xy")
+    z = te.compute((520, 8), lambda i, j: x[i, j] + y[i, j], name="z")
+    m = _fold(z, "m", lambda i, k: z[i, k] * x[i, k])
+    n = te.compute((520,), lambda i: m[i] * 2.0, name="n")
+    d = te.compute((520, 8), lambda i, j: z[i, j] * m[i], name="d")
+    w = _columns(x, "w", lambda r, j: x[r, j] * y[r, j])
+    v = _columns(z, "v", lambda r, j: z[r, j] * x[r, j])
+    named = {"z": z, "n": n, "d": d, "w": w, "v": v}
+    s = schedule_for([named[name] for name in outputs], "cuda:sm_90", {"d.columns_along": True})
+    if outputs != "zndwv":
+        assert "rf: float32" in str(s), "parts of columns"
+        assert all(f"with {name}: float32[520" in str(s) for name in outputs if name in "zn")
+    _agrees(s, _data(x, y))
+
+
+def test_column_sums_that_need_each_other_are_no_launch() -> None:
+    x, y = (te.placeholder((520, 8), name=name) for name in "xy")
+    m = _fold(x, "m", lambda i, k: x[i, k] * y[i, k])
+    d = te.compute((520, 8), lambda i, j: x[i, j] - y[i, j] * m[i], name="d")
+    w = _columns(x, "w", lambda r, j: x[r, j] * y[r, j])
+    v = _columns(x, "v", lambda r, j: x[r, j])
+    e = te.compute((8,), lambda j: v[j] * w[j], name="e")
+    s = schedule_for([d, w, e], "cuda:sm_90", {"d.columns_along": True})
+    assert "rf: float32" in str(s), "one of them goes along"
+    _agrees(s, _data(x, y))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_one_row_beside_which_its_elements_are_stored(kept: bool) -> None:
+    """They have no axis of the row."""
+    x, b = te.placeholder((30, 1), name="x"), te.placeholder((30,), name="b")
+    a = te.compute((30,), lambda i: b[i] * 2.0, name="a")
+    c = _fold(x, "c", lambda i, k: x[i, k] + b[i])
+    d = te.compute((30, 1), lambda i, j: c[i] * b[i], name="d")
+    k, h = te.reduce_axis((0, 30), name="k"), te.reduce_axis((0, 1), name="h")
+    t = te.compute((1,), lambda i: te.sum(x[k, h] - a[k] + d[k, h], axis=[k, h]), name="t")
+    s = schedule_for([a, t, d] if kept else [a, t], "cuda:sm_90")
+    assert "with a: float32[30]" in str(s)
+    _agrees(s, _data(x, b))
+
+
+@pytest.mark.cpu
+def test_parts_of_columns_that_do_not_follow_each_other() -> None:
+    """The parts of what is shifted by another result are sums of their own: no cascade."""
+    x, w = te.placeholder((4096, 16), name="x"), te.placeholder((16,), name="w")
+    a = _columns(x, "a", lambda r, j: w[j] * x[r, j])
+    b = _columns(x, "b", lambda r, j: x[r, j] - a[j] - x[r, j])
+    s = schedule_for([a, b], "cuda:sm_90")
+    emit(te.lower(s, "cuda:sm_90", check=True), "cuda:sm_90")
+    data = _data(x, w)
+    for got, want in zip(
+        te.build(s, "cpu", cache=False)(data[w], data[x]), evaluate([a, b], data), strict=True
+    ):
+        np.testing.assert_allclose(got, want)
+
+
+def test_what_stores_more_is_stored_by_no_other() -> None:
+    """The kernel of `a` stores `z`, which it folds, and so is a kernel of its own."""
+    x, y, h = (te.placeholder((20, 12), name=name) for name in "xyh")
+    p = te.compute((20, 12), lambda i, j: x[i, j] + y[i, j], name="p")
+    z = te.compute((20, 12), lambda i, j: h[i, j] + p[i, j], name="z")
+    q = te.compute((20, 12), lambda i, j: p[i, j] * h[i, j], name="q")
+    a = _fold(x, "a", lambda i, k: z[i, k])
+    c = te.compute((20,), lambda i: a[i] * 2.0, name="c")
+    d = _fold(x, "d", lambda i, k: q[i, k] - a[i])
+    s = schedule_for([q, c, a, z, d], "cuda:sm_90")
+    _agrees(s, _data(x, y, h))
