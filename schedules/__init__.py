@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from tedsl.deep import deep
 from tedsl.devices import Device
 from tedsl.lower.pipeline import lower
+from tedsl.schedules.analysis.kernel_order import kernels_of
 from tedsl.schedules.cpu import cascade
 from tedsl.schedules.cpu import select as cpu
 from tedsl.schedules.cpu.shared_inputs import share_inputs
@@ -124,6 +125,9 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     for both in shared:
         reduce_both(s, both)
         groups.remove(both.rows)
+    beside.kernels = kernels_of([*groups, *(both.rows for both in shared)])
+    for both in shared:
+        beside.kernels.join(each.root for each in both.columns)
     for group in groups:
         schedule_kernel(s, group, where, beside)
     for both in shared:

@@ -351,14 +351,3 @@ def needs_one_of(view: View, name: str, others: Collection[str]) -> bool:
         found |= fresh
         waiting += fresh
     return not found.isdisjoint(others)
-
-
-def needed(view: View, name: str) -> set[str]:
-    """The stage `name` and all that it depends on, transitively."""
-    found, waiting = set[str](), [name]
-    while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting += view.sources(each)
-    return found

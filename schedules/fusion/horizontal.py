@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
+from tedsl.schedules.analysis.kernel_order import Kernels
 from tedsl.schedules.analysis.nests import first, reduce_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.knobs import flip
@@ -39,8 +40,7 @@ class Sides:
 @dataclass(slots=True)
 class Leader:
     """A kernel that others may be fused into: its stage, the elements of its tile, whether it is
-    small, so that it leaves most of the device idle; the stages in the fused kernel, and those they
-    depend on.
+    small, so that it leaves most of the device idle, and the stages in the fused kernel.
 
     `members` run as one so far.  The tile is that of a flat loop, or has two `sides`.  A kernel of
     whole rows has `tile` rows in a program, the extents of its `rows`, and what is reduced along
@@ -51,7 +51,6 @@ class Leader:
     tile: int
     small: bool
     inside: set[str]
-    needed: set[str]
     rows: tuple[int | None, ...] | None = None
     folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
     members: int = 1
@@ -66,35 +65,34 @@ class Beside:
     Attributes:
         launches: whether kernels of different elements may share a launch.
         joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
+        kernels: what runs in one kernel, by these joins or by others.
     """
 
     launches: bool
     leaders: list[Leader] = field(default_factory=list[Leader])
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
+    kernels: Kernels = field(default_factory=Kernels)
 
-    def may_join(self, leader: Leader, needed: set[str]) -> bool:
-        """True when a kernel that depends on `needed` can run together with `leader`: no
-        dependence, direct or through other kernels, leads back to it."""
-        return bool(self.free([leader], needed))
-
-    def free(self, among: Sequence[Leader], needed: set[str]) -> list[Leader]:
-        """The latest of the leaders in `among` that a kernel which depends on `needed` can run
-        with."""
+    def free(self, s: Schedule, among: Sequence[Leader], names: Sequence[str]) -> list[Leader]:
+        """The latest of the leaders in `among` that the kernel of `names`, the first of which
+        stores, can run with: no dependence, direct or through other kernels, leads from one to the
+        other."""
         found = [each for each in among if each.members < TOGETHER][-LATEST:]
-        if not found:
-            return []
-        all_needed = set(needed)
-        # What a kernel of a single member depends on is in `needed` already.
-        waiting = [each for each in self.leaders if len(each.inside) > 1]
-        while met := [each for each in waiting if not each.inside.isdisjoint(all_needed)]:
-            all_needed.update(*(each.needed for each in met))
-            waiting = [each for each in waiting if each not in met]
-        return [each for each in found if each.inside.isdisjoint(all_needed)]
+        before = self.kernels.needed(s, names) if found else set[str]()
+        found = [each for each in found if each.inside.isdisjoint(before)]
+        if found and self.kernels.reach_behind(s, names[0]):
+            found = [
+                each for each in found if self.kernels.needed(s, each.inside).isdisjoint(names)
+            ]
+        return found
 
-    def join(self, name: str, leader: Leader, loops: bool) -> None:
-        """Note that a kernel is fused into another, in its loops or its launch."""
+    def join(self, names: Sequence[str], leader: Leader, loops: bool) -> None:
+        """Note that the kernel of `names`, the first of which stores, is fused into another, in its
+        loops or its launch."""
         leader.members += 1
-        self.joins.append((name, leader.name, loops))
+        leader.inside.update(names)
+        self.kernels.join(leader.inside)
+        self.joins.append((names[0], leader.name, loops))
 
 
 def lead(
@@ -103,8 +101,7 @@ def lead(
     """Later kernels may be fused into `name`; one of two axes only where they share an input."""
     if sides is not None and not _inputs(definitions(s)[name]):
         return
-    needed = _needed(definitions(s), name)
-    beside.leaders.append(Leader(name, tile, small, {name}, needed, sides=sides))
+    beside.leaders.append(Leader(name, tile, small, {name}, sides=sides))
 
 
 def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
@@ -123,13 +120,12 @@ def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
         and [extent_of(a) for a in view[each.name].axes] == sizes
         and _share(view, name, each)
     ]
-    needed = _needed(view, name) if alike and None not in sizes else set[str]()
-    for leader in beside.free(alike, needed) if None not in sizes else ():
+    for leader in beside.free(s, alike, [name]) if None not in sizes else ():
         if not _joins(s, name, leader):
             continue
         if not flip(s, f"{name}.beside", True):
             return False
-        _joined(s, name, beside, leader, needed, loops=True)
+        _joined(s, name, beside, leader, loops=True)
         return True
     return False
 
@@ -151,9 +147,8 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     if all(each.rows is not None for each in beside.leaders) or not all_computed(s):
         return False
     view = definitions(s)
-    needed = _needed(view, name)
     flat = [each for each in beside.leaders if each.rows is None and each.sides is None]
-    free = beside.free(flat, needed)
+    free = beside.free(s, flat, [name])
     loops = _loops(view, name, free)
     grid = next(iter([e for e in free if e.small is small] or free), None)
     choices = ["alone"]
@@ -169,7 +164,7 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     chosen = s.knob(f"{name}.beside", choices, default)
     leader = loops if chosen == "loops" else grid if chosen == "grid" else None
     if leader is not None:
-        _joined(s, name, beside, leader, needed, loops=chosen == "loops")
+        _joined(s, name, beside, leader, loops=chosen == "loops")
     return leader is not None
 
 
@@ -177,8 +172,7 @@ def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
     """Let a kernel of one program run in the launch of an earlier kernel (the knob `beside`)."""
     if not beside.launches or not all_computed(s):
         return
-    needed = _needed(definitions(s), name)
-    for leader in reversed(beside.free(beside.leaders, needed)):
+    for leader in reversed(beside.free(s, beside.leaders, [name])):
         trial = s.copy(decided=False)
         try:
             _one_program(trial, name)
@@ -187,7 +181,7 @@ def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
             continue
         if flip(s, f"{name}.beside", True):
             _one_program(s, name)
-            _noted(name, beside, leader, needed, loops=False)
+            beside.join([name], leader, loops=False)
         return
 
 
@@ -196,21 +190,21 @@ def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
     knob `along`): it is read once; True when that was chosen.  A kernel of its own combines the
     partial results."""
     view = definitions(s)
-    size, needed = volume(view[name].reduce_axes) or 0, _needed(view, name)
+    size = volume(view[name].reduce_axes) or 0
     alike = [
         each
         for each in (beside.leaders if all_computed(s) else ())
         if each.rows is None and each.sides is None and _share(view, name, each)
         if volume(view[each.name].axes) == size and size // each.tile <= MOST_PARTS
     ]
-    for leader in beside.free(alike, needed):
+    for leader in beside.free(s, alike, [name]):
         trial = s.copy(decided=False)
         try:
             join(trial, _parts(trial, name, leader.tile), leader.name, loops=True)
         except ScheduleError:
             continue
         if flip(s, f"{name}.along", True):
-            _noted(_parts(s, name, leader.tile), beside, leader, needed, loops=True)
+            beside.join([_parts(s, name, leader.tile)], leader, loops=True)
             return True
     return False
 
@@ -235,17 +229,9 @@ def _one_program(s: Schedule, name: str) -> None:
     s[name].bind(program, "blockIdx.x")
 
 
-def _joined(
-    s: Schedule, name: str, beside: Beside, leader: Leader, needed: set[str], *, loops: bool
-) -> None:
-    _noted(name, beside, leader, needed, loops)
+def _joined(s: Schedule, name: str, beside: Beside, leader: Leader, *, loops: bool) -> None:
+    beside.join([name], leader, loops)
     _split(s, name, leader, loops=loops)
-
-
-def _noted(name: str, beside: Beside, leader: Leader, needed: set[str], loops: bool) -> None:
-    leader.inside.add(name)
-    leader.needed |= needed
-    beside.join(name, leader, loops)
 
 
 def all_computed(s: Schedule) -> bool:
@@ -268,18 +254,6 @@ def _share(view: View, name: str, leader: Leader) -> bool:
 def _inputs(op: ComputeOp) -> frozenset[PlaceholderOp]:
     found = (read.tensor.op for read in reads_of(op))
     return frozenset(each for each in found if isinstance(each, PlaceholderOp))
-
-
-def _needed(view: View, name: str) -> set[str]:
-    """All the computed stages that one depends on, transitively."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for source in view.sources(waiting.pop()):
-            if source not in found:
-                found.add(source)
-                waiting.append(source)
-    return found
 
 
 def _joins(s: Schedule, name: str, leader: Leader) -> bool:

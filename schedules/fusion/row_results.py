@@ -19,6 +19,7 @@ from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import chain_ends
 from tedsl.schedules.analysis.groups import Along, Group, crossed_row, find_groups, mapped
+from tedsl.schedules.analysis.kernel_order import kernels_of, stages_of
 from tedsl.schedules.analysis.nests import along as lies_along
 from tedsl.schedules.analysis.nests import (
     among,
@@ -86,12 +87,16 @@ def store_in_rows(
         along[each.name] = each.along
         if each.again:
             s[_again(s, view, each)].compute_inline()
-    rows, touched = _Rows(s, view, groups), set[str]()
+    rows, touched, order = _Rows(s, view, groups), set[str](), kernels_of(groups)
     for each in () if found else rows.candidates():
         if each.along is None or each.name in along or not _in_plan(s, view, each):
             continue
         kernels = {each.along.root, *(rows.owners[n].root for n in (each.name, *each.readers))}
-        if touched.isdisjoint(kernels) and _chosen(s, each.name):
+        stored = [each.name, *stages_of(rows.owners[each.along.root])]
+        if not touched.isdisjoint(kernels) or not order.may_be_one(s, stored):
+            continue
+        if _chosen(s, each.name):
+            order.join(stored)
             touched |= kernels
             along[each.name] = each.along
             made.append(_again(s, view, each))
@@ -255,7 +260,7 @@ class _Rows:
         """True for a kernel of one element for each row."""
         axes = self.view[group.root].axes
         own = bool(rows_of(self.s, self.view, group)) and same_axes(group.rows or axes, axes)
-        return own and not group.regions
+        return own and not group.regions and not group.beside
 
     def _follows(self, group: Group, source: str) -> bool:
         """True for a pointwise kernel that reads a result element by element, and nothing else that
@@ -307,7 +312,8 @@ class _Elements:
     def _names(self) -> list[str]:
         """What is stored and has as many long axes as a fold that it reads, or one another."""
         found: list[str] = []
-        stored = {*self.results, *self.outputs} - {*self.along, *self.declined}
+        hosts = {each.root for each in self.along.values()}
+        stored = {*self.results, *self.outputs} - {*self.along, *self.declined, *hosts}
         for name, op in self.view.items():
             if name not in stored or not one_by_one(self.view, name):
                 continue

@@ -15,6 +15,7 @@ import choices as st
 from choices import Draw, Recorder
 from drawn_chains import chain_schedules, chains
 from drawn_focus import DEFINITIONS, Focus
+from drawn_matrices import matrices
 from drawn_schedules import attempt, schedules, tensorize
 from guarded import Form
 from scan_strategies import recurrences
@@ -115,10 +116,10 @@ def _focused(draw: Recorder, cases: Any, target: str, aligned: bool) -> Pair:
 
 @st.composite
 def cases(draw: Draw, large: bool, share: int = 5) -> Case:
-    """A computation of any kind; of those with a generator of their own, one in `share` + 3."""
+    """A computation of any kind; of those with a generator of their own, one in `share` + 4."""
     sizes = LARGE if large else SMALL
     kinds: list[Any] = [computes(sizes=sizes)] * share
-    kinds += [chains(large=large), recurrences(), products()]
+    kinds += [chains(large=large), matrices(large=large), recurrences(), products()]
     return draw(draw(st.sampled_from(kinds)))
 
 

@@ -18,7 +18,6 @@ from tedsl.schedules.analysis.nests import (
     innermost,
     is_reduction,
     long_axes,
-    needed,
     reduce_axes,
     same_axes,
 )
@@ -35,10 +34,8 @@ def lead_rows(s: Schedule, beside: Beside, group: Group, each: int, place: Axis)
     loop `place`."""
     stage = s[group.root]
     if stage.leaf_iter_vars[0] is place and not group.beside and not group.apart:
-        view = definitions(s)
-        inside = {group.root, *group.inner}
-        leader = Leader(group.root, each, False, inside, needed(view, group.root) - inside)
-        leader.rows, leader.folded = _sizes(group.rows or ()), _folded(view, group)
+        leader = Leader(group.root, each, False, {group.root, *group.inner})
+        leader.rows, leader.folded = _sizes(group.rows or ()), _folded(definitions(s), group)
         beside.leaders.append(leader)
 
 
@@ -57,16 +54,14 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
         for leader in beside.leaders
         if leader.rows == sizes and not folded.isdisjoint(leader.folded)
     ][-LATEST:]
-    wanted = needed(view, group.root) - {group.root, *group.inner} if alike else set[str]()
-    for leader in alike:
-        if not beside.may_join(leader, wanted) or not _joins(s, group, leader):
+    names = [group.root, *group.inner]
+    for leader in beside.free(s, alike, names):
+        if not _joins(s, group, leader):
             continue
         if not flip(s, f"{group.root}.beside", True):
             return False
         _split(s, group, leader)
-        leader.inside |= {group.root, *group.inner}
-        leader.needed |= wanted
-        beside.join(group.root, leader, loops=True)
+        beside.join(names, leader, loops=True)
         return True
     return False
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.groups import Group, crossed_row
+from tedsl.schedules.analysis.kernel_order import kernels_of, stages_of
 from tedsl.schedules.analysis.nests import (
     along,
     among,
@@ -47,6 +48,8 @@ def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     for group in groups:
         if group.root not in kept or group.root in outputs or not _is_of_results(view, group):
             continue
+        if group.beside:
+            continue
         users = dict.fromkeys(owners.get(user, user) for user, _ in readers[group.root])
         known = [kept[user] for user in users if user in kept]
         takers = [
@@ -59,6 +62,8 @@ def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
             continue
         (taker,) = takers
         apart = all(_is_beside(view, each, group, taker) for each in others)
+        names = [name for each in (taker, group, *others) for name in stages_of(each)]
+        apart = apart and kernels_of(kept.values()).may_be_one(s, names)
         if apart and flip(s, f"{taker.root}.along", True):
             _take(view, taker, group)
             taker.beside += [each.root for each in others]
@@ -159,7 +164,7 @@ def run_beside(
         own = s[name]
         columns = _columns(group, own)
         rows = _in_order(group, own, [a for a in own.op.axis if not among(a, columns)])
-        row = innermost(rows)
+        row = innermost(rows) if rows else own.fuse()  # one row, of which it has no axis
         outer, inner = own.split(row, factor=each)
         others = [axis for axis in rows if axis is not row]
         if others or columns:

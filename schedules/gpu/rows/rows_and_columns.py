@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.groups import Group, crossed_row
+from tedsl.schedules.analysis.kernel_order import kernels_of, stages_of
 from tedsl.schedules.analysis.nests import (
     any_order,
     first,
@@ -32,6 +33,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import pick_warps
+from tedsl.schedules.gpu.rows.row_consumers import run_beside
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -67,7 +69,10 @@ def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
     for group in groups:
         if not _is_of_rows(view, group):
             continue
-        columns = [each for each in groups if _goes_along(view, group, each)]
+        columns = list[Group]()
+        for each in groups:
+            if _goes_along(view, group, each) and _in_order(s, groups, group, [*columns, each]):
+                columns.append(each)
         held = _held(view, group, len(columns))
         many = (extent_of(view[group.root].axes[0]) or 0) >= FEWEST * gpu_of(s).sms
         if columns and held <= MAX_HELD and flip(s, f"{group.root}.columns_along", many):
@@ -111,6 +116,19 @@ def _goes_along(view: View, group: Group, other: Group) -> bool:
     return not (needs_one_of(view, name, inside) or needs_one_of(view, group.root, [name]))
 
 
+def _in_order(s: Schedule, groups: Sequence[Group], rows: Group, columns: Sequence[Group]) -> bool:
+    """True when the partial sums of columns may be in the kernel of the rows, and what adds them up
+    in one launch: in programs of their own, none of which needs another."""
+    kernels = kernels_of(groups)
+    folds = [each.inner[0] if len(each.inner) == 1 else each.root for each in columns]
+    ends = [each.root for each in columns]
+    alone = all(
+        kernels.needed(s, [name]).isdisjoint(other for other in ends if other != name)
+        for name in ends
+    )
+    return alone and kernels.may_be_one(s, [*stages_of(rows), *folds])
+
+
 def _held(view: View, group: Group, columns: int) -> int:
     return pow2_at_least(extent_of(view[group.root].axes[1]) or 1) * (1 + columns)
 
@@ -134,6 +152,7 @@ def reduce_both(s: Schedule, both: Both) -> None:
     program, turn = _programs(stage, row, each, programs, column)
     for other in both.columns[1:]:
         other.follows = True
+    run_beside(s, group, stage, each, turn, None)
     for name in reversed(group.inner):
         for axis in reduce_axes(s[name]):
             s[name].vectorize(axis)
@@ -142,7 +161,7 @@ def reduce_both(s: Schedule, both: Both) -> None:
         s[name].compute_with(stage, turn)
         for axis in own:
             s[name].vectorize(axis)
-    names = [group.root, *group.inner, *(name for name, _ in parts)]
+    names = [*stages_of(group), *(name for name, _ in parts)]
     loaded = each * length * _load_once(s, names, turn, program)
     most = min(-(-turns // programs), 1 + gpu.shared_block // max(1, resident * loaded))
     ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), 3, most)

@@ -137,7 +137,7 @@ def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]
             partial = s[_split(s, name, parts)]
             _fold_parts(s, partial, partial, run_of(last), apart=False)
         return parts > 1
-    if not all(along(op) is op.axes[-1] for op in cascade):
+    if not all(along(op) is op.axes[-1] for op in cascade) or not _parts_follow(s, name):
         return False
     parts = column_parts(s, group.root, last.axes, length)
     if parts > 1:

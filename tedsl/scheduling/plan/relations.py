@@ -197,6 +197,8 @@ def positions(stage: StagePlan) -> dict[Axis, Expr]:
         match relation:
             case Split(parent=parent, outer=outer, inner=inner):
                 known[parent] = add(multiply(known[outer], size[inner]), known[inner])
+            case Fuse(outer=outer, inner=inner, fused=fused) if constant(size[outer]) == 1:
+                known[outer], known[inner] = integer(0, outer.dtype), known[fused]
             case Fuse(outer=outer, inner=inner, fused=fused):
                 known[outer] = floordiv(known[fused], size[inner])
                 known[inner] = floormod(known[fused], size[inner])

@@ -87,6 +87,9 @@ def pass_up(
         match relation:
             case Split(parent=parent, outer=outer, inner=inner):
                 values[parent] = add(mul(values[outer], extents[inner]), values[inner])
+            case Fuse(outer=outer, inner=inner, fused=fused) if constant(extents[outer]) == 1:
+                # What is past its end stays there: a loop of which it is split has the guard.
+                values[outer], values[inner] = ZERO, values[fused]
             case Fuse(outer=outer, inner=inner, fused=fused):
                 values[outer] = floordiv(values[fused], extents[inner])
                 values[inner] = floormod(values[fused], extents[inner])

@@ -188,6 +188,9 @@ def _relaid_bodies(stage: StagePlan, op: ComputeOp, fresh: Mapping[Axis, Axis]) 
     axis, nothing is reduced and 0 is stored."""
     new: dict[Expr, Expr] = {**fresh}
     known = positions(stage)
+    skews = [relation for relation in stage.relations if isinstance(relation, Skew)]
+    along: dict[Expr, Expr] = {skew.along: known[skew.along] for skew in skews}
+    known = {axis: substitute(position, along) for axis, position in known.items()}
     moved: dict[Expr, Expr] = {axis: substitute(known[axis], new) for axis in op.axes}
     bodies = _moved_bodies(op, moved)
     past = [c for a, c in overruns(stage, known).items() if a.kind is AxisKind.DATA]

@@ -46,6 +46,8 @@ def _flat(plan: Plan, stage: StagePlan) -> tuple[Plan, Mapping[Axis, Axis]]:
     op = stage.op
     if not isinstance(op, ComputeOp) or any(a.end is not None for a in op.reduce_axes):
         return plan, {}
+    if len(op.reduce_axes) < 2:
+        return plan, {}
     bare, loop = _fused(fresh_stage(stage.name, op), op.reduce_axes)
     whole = reduce_axis(labels(bare)[loop], widened(extents(bare)[loop], loop.dtype))
     stage = _fused(stage, op.reduce_axes)[0] if _untouched(stage, op.reduce_axes) else stage

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 
 from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
@@ -59,20 +60,27 @@ def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
     return around
 
 
+def _is_inside_itself(plan: Plan, stage: StagePlan) -> bool:
+    return nest(plan, stage) is None and any(
+        host is stage for host, _ in islice(hosts(plan, stage), len(plan.stages))
+    )
+
+
 def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     """What is wrong with the place where `stage` is attached; None when it is legal."""
     axis = stage.placement.axis
+    if axis is not None and nest(plan, stage) is None:
+        host = stage.placement.host
+        return Problem(
+            f"{host} is itself computed inside {stage.name}",
+            f"first move {host} out of {stage.name}",
+        )
     own = scan_problem(plan, stage) or inside_problem(stage)
     if own is not None:
         return Problem(*own)
-    if stage.placement.axis is None or axis is None:
+    if axis is None:
         return None
     target = plan.stage(stage.placement.host)
-    if nest(plan, stage) is None:
-        return Problem(
-            f"{target.name} is itself computed inside {stage.name}",
-            f"first move {target.name} out of {stage.name}",
-        )
     return (
         _target_problem(plan, stage, target, axis)
         or _kernel_problem(plan, stage)
@@ -302,7 +310,10 @@ def first_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Pr
     """
     fixed = bool(scan_stages(plan))  # what belongs to a scan may not even be at root anywhere
     again = None if before is None or fixed else affected(before, plan)
-    for stage in plan.stages if again is None else again:
+    judged = plan.stages if again is None else again
+    # Before all others, which are judged by loops around their readers.
+    inside_themselves = [stage for stage in judged if _is_inside_itself(plan, stage)]
+    for stage in (*inside_themselves, *judged):
         if stage.placement.at_root and not fixed:
             continue
         problem = place_problem(plan, stage)

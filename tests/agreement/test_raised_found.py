@@ -1,0 +1,217 @@
+"""What schedules that raised when they were made, or went on for ever, were made smaller to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backends.triton.emit.module import emit
+from tedsl.ir.interp import run
+from tedsl.reference.reference import evaluate
+from tedsl.schedules import schedule_for
+
+Arrays = dict[te.Tensor, np.ndarray]
+
+
+def _agrees(s: te.Schedule, data: Arrays, sizes: dict[te.Var, int] | None = None) -> None:
+    """As the definitions say, in loops and in programs of tiles, of which there is a text."""
+    want = evaluate(s.outputs, data, sizes or {})
+    for target in ("cpu", "triton-interpret"):
+        module = te.lower(s, target, check=True)
+        by_name = {tensor.name: array for tensor, array in data.items()}
+        given = {buffer: by_name[buffer.name] for buffer in module.inputs}
+        found = run(module, given, sizes or {})
+        for got, wanted in zip(found.values(), want, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
+
+
+@pytest.mark.parametrize("again", ["inline", "root"])
+@pytest.mark.parametrize("order", list(permutations("ypt")), ids="".join)
+def test_kernels_run_together_where_no_third_stands_between(order: str, again: str) -> None:
+    """The maximum of a row is stored by the kernel of `t`, which reads `p`, whichever of the three
+    is scheduled first: `y`, which reads the maximum, is in no kernel with `p`."""
+    x, b = (te.placeholder((4, 56), name=name) for name in "xb")
+    k = te.reduce_axis((0, 56), name="k")
+    m = te.compute((4,), lambda i: te.max(x[i, k], axis=k), name="m")
+    y = te.compute((4, 56), lambda i, j: b[i, j] + m[i], name="y")
+    p = te.compute((4, 56), lambda i, j: te.exp(b[j // 14, j] * b[i, j]), name="p")
+    k = te.reduce_axis((0, 56), name="k")
+    t = te.compute((4,), lambda i: te.sum(te.exp(x[i, k] - m[i]) * p[i, k], axis=k), name="t")
+    outputs = [{"y": y, "p": p, "t": t}[name] for name in order]
+    s = schedule_for(outputs, "cuda:sm_90", {"m.again.place": again})
+    assert "with m: float32[4]" in str(s), "stored by the kernel of t"
+    rng = np.random.default_rng(1)
+    _agrees(s, {tensor: rng.normal(size=(4, 56)).astype("f4") for tensor in (x, b)})
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("online", [False, True])
+def test_rows_of_one_column_are_those_of_what_is_stored_beside(columns: int, online: bool) -> None:
+    """A loop fused with one of a single turn is that loop: the results of rows that both read are
+    of one row then, where rows are taken by persistent programs."""
+    n = te.size_var("n", "int32")
+    x, w = te.placeholder((n, 56), name="x"), te.placeholder((56, columns), name="w")
+    folds = [te.reduce_axis((0, 56), name="k") for _ in range(3)]
+    a, b, c = folds
+    q = te.compute((n,), lambda i: te.sum(x[i, a] * x[i, a], axis=a), name="q")
+    y = te.compute((n, columns), lambda i, j: te.sum(x[i, b] * q[i] * w[b, j], axis=b), name="y")
+    z = te.compute((n,), lambda i: te.max(x[i, c] * q[i], axis=c), name="z")
+    decisions = {"y.whole_row": False, "y.online": online, "y.resident": 1}
+    s = schedule_for([y, z], "cuda:sm_90", decisions if columns == 1 else {})
+    rng = np.random.default_rng(1)
+    data = {x: rng.integers(-2, 3, (140, 56)), w: rng.integers(-2, 3, (56, columns))}
+    _agrees(s, {tensor: array.astype("f4") for tensor, array in data.items()}, {n: 140})
+
+
+@pytest.mark.parametrize("how", ["split", "fused", "as it is"])
+def test_cached_loops_are_skewed_along_what_is_split(how: str) -> None:
+    """Where a loop of the definition starts is then told by the loops that the other became."""
+    x = te.placeholder((3, 8, 4), "int32", name="x")
+    y = te.compute((3, 8, 4), lambda i, j, k: x[i, j, k] * 2 + 1, name="y")
+    s = te.create_schedule(y)
+    i, j, k = y.op.axis
+    if how == "split":
+        s[y].split(j, factor=3)
+    elif how == "fused":
+        s[y].fuse(j, k)
+    s[y].skew(i, j, step=2, modulus=5)
+    s.cache_write(y, "local")
+    _agrees(s, {x: np.arange(96, dtype="i4").reshape(3, 8, 4)})
+
+
+def test_a_reduction_of_one_loop_along_with_one_of_two() -> None:
+    """There is nothing to be flattened in the first, and the chain is refused."""
+    x = te.placeholder((4, 6, 8), name="x")
+    k, h = te.reduce_axis((0, 6), name="k"), te.reduce_axis((0, 8), name="h")
+    y = te.compute((4,), lambda i: te.sum(x[i, k, h], axis=[k, h]), name="y")
+    k = te.reduce_axis((0, 4), name="k")
+    z = te.compute((1,), lambda i: te.sum(y[k], axis=k), name="z")
+    s = te.create_schedule(z)
+    outer, _ = s[y].split(y.op.reduce_axis[0], nparts=2)
+    with pytest.raises(te.ScheduleError, match=r"y.*a chain shares exactly one"):
+        s.split_online(s[y], outer, along=[s[z]])
+    _agrees(s, {x: np.arange(192, dtype="f4").reshape(4, 6, 8)})
+
+
+def test_stages_in_each_other_are_refused_where_others_read_them() -> None:
+    """What they read is judged by the loops around its readers, which have no end."""
+    x = te.placeholder((4, 8), name="x")
+    a = te.compute((4, 8), lambda i, j: x[i, j] * 2.0, name="a")
+    u = te.compute((4, 8), lambda i, j: a[i, j] + 1.0, name="u")
+    v = te.compute((4, 8), lambda i, j: u[i, j] + 1.0, name="v")
+    y = te.compute((4, 8), lambda i, j: v[i, j] + 3.0, name="y")
+    s = te.create_schedule(y)
+    s[v].compute_at(s[y], y.op.axis[0])
+    s[u].compute_at(s[v], v.op.axis[0])
+    s[a].compute_at(s[y], y.op.axis[0])
+    with pytest.raises(te.ScheduleError, match="v is itself computed inside u"):
+        s[v].compute_at(s[u], u.op.axis[0])
+    _agrees(s, {x: np.arange(32, dtype="f4").reshape(4, 8)})
+
+
+def _fold(x: te.Tensor, name: str, body: Callable[[te.Expr, te.Expr], te.Expr]) -> te.Tensor:
+    rows, length = x.shape
+    k = te.reduce_axis((0, length), name="k")
+    return te.compute((rows,), lambda i: te.sum(body(i, k), axis=k), name=name)
+
+
+def _columns(x: te.Tensor, name: str, body: Callable[[te.Expr, te.Expr], te.Expr]) -> te.Tensor:
+    rows, length = x.shape
+    r = te.reduce_axis((0, rows), name="r")
+    return te.compute((length,), lambda j: te.sum(body(r, j), axis=r), name=name)
+
+
+def _data(*inputs: te.Tensor) -> Arrays:
+    rng = np.random.default_rng(1)
+    shapes = {t: tuple(int(str(size)) for size in t.shape) for t in inputs}
+    return {t: rng.integers(-2, 3, shape).astype("f4") for t, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_kernels_of_rows_store_what_others_need_first_in_one_of_them_only(first: int) -> None:
+    """Each of two kernels folds the rows of the one's matrix, and reads what the other stores."""
+    x, y = (te.placeholder((20, 12), name=name) for name in "xy")
+    a, b = _fold(x, "a", lambda i, k: x[i, k]), _fold(y, "b", lambda i, k: y[i, k])
+    t = _fold(x, "t", lambda i, k: (x[i, k] - a[i]) * b[i])
+    u = _fold(y, "u", lambda i, k: (y[i, k] - b[i]) * a[i])
+    s = schedule_for([t, u, a, b] if first else [u, t], "cuda:sm_90")
+    stored = [name for name in "ab" if f"with {name}: float32[20]" in str(s)]
+    assert len(stored) == 1
+    _agrees(s, _data(x, y))
+
+
+@pytest.mark.parametrize("outputs", ["zdw", "ndw", "zndw", "dnv", "zndwv"])
+def test_column_sums_along_with_rows_that_store_more(outputs: str) -> None:
+    """What a kernel of rows stores beside its results is stored by programs of many rows too."""
+    x, y = (te.placeholder((520, 8), name=name) for name in "xy")
+    z = te.compute((520, 8), lambda i, j: x[i, j] + y[i, j], name="z")
+    m = _fold(z, "m", lambda i, k: z[i, k] * x[i, k])
+    n = te.compute((520,), lambda i: m[i] * 2.0, name="n")
+    d = te.compute((520, 8), lambda i, j: z[i, j] * m[i], name="d")
+    w = _columns(x, "w", lambda r, j: x[r, j] * y[r, j])
+    v = _columns(z, "v", lambda r, j: z[r, j] * x[r, j])
+    named = {"z": z, "n": n, "d": d, "w": w, "v": v}
+    s = schedule_for([named[name] for name in outputs], "cuda:sm_90", {"d.columns_along": True})
+    if outputs != "zndwv":
+        assert "rf: float32" in str(s), "parts of columns"
+        assert all(f"with {name}: float32[520" in str(s) for name in outputs if name in "zn")
+    _agrees(s, _data(x, y))
+
+
+def test_column_sums_that_need_each_other_are_no_launch() -> None:
+    x, y = (te.placeholder((520, 8), name=name) for name in "xy")
+    m = _fold(x, "m", lambda i, k: x[i, k] * y[i, k])
+    d = te.compute((520, 8), lambda i, j: x[i, j] - y[i, j] * m[i], name="d")
+    w = _columns(x, "w", lambda r, j: x[r, j] * y[r, j])
+    v = _columns(x, "v", lambda r, j: x[r, j])
+    e = te.compute((8,), lambda j: v[j] * w[j], name="e")
+    s = schedule_for([d, w, e], "cuda:sm_90", {"d.columns_along": True})
+    assert "rf: float32" in str(s), "one of them goes along"
+    _agrees(s, _data(x, y))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_one_row_beside_which_its_elements_are_stored(kept: bool) -> None:
+    """They have no axis of the row."""
+    x, b = te.placeholder((30, 1), name="x"), te.placeholder((30,), name="b")
+    a = te.compute((30,), lambda i: b[i] * 2.0, name="a")
+    c = _fold(x, "c", lambda i, k: x[i, k] + b[i])
+    d = te.compute((30, 1), lambda i, j: c[i] * b[i], name="d")
+    k, h = te.reduce_axis((0, 30), name="k"), te.reduce_axis((0, 1), name="h")
+    t = te.compute((1,), lambda i: te.sum(x[k, h] - a[k] + d[k, h], axis=[k, h]), name="t")
+    s = schedule_for([a, t, d] if kept else [a, t], "cuda:sm_90")
+    assert "with a: float32[30]" in str(s)
+    _agrees(s, _data(x, b))
+
+
+@pytest.mark.cpu
+def test_parts_of_columns_that_do_not_follow_each_other() -> None:
+    """The parts of what is shifted by another result are sums of their own: no cascade."""
+    x, w = te.placeholder((4096, 16), name="x"), te.placeholder((16,), name="w")
+    a = _columns(x, "a", lambda r, j: w[j] * x[r, j])
+    b = _columns(x, "b", lambda r, j: x[r, j] - a[j] - x[r, j])
+    s = schedule_for([a, b], "cuda:sm_90")
+    emit(te.lower(s, "cuda:sm_90", check=True), "cuda:sm_90")
+    data = _data(x, w)
+    for got, want in zip(
+        te.build(s, "cpu", cache=False)(data[w], data[x]), evaluate([a, b], data), strict=True
+    ):
+        np.testing.assert_allclose(got, want)
+
+
+def test_what_stores_more_is_stored_by_no_other() -> None:
+    """The kernel of `a` stores `z`, which it folds, and so is a kernel of its own."""
+    x, y, h = (te.placeholder((20, 12), name=name) for name in "xyh")
+    p = te.compute((20, 12), lambda i, j: x[i, j] + y[i, j], name="p")
+    z = te.compute((20, 12), lambda i, j: h[i, j] + p[i, j], name="z")
+    q = te.compute((20, 12), lambda i, j: p[i, j] * h[i, j], name="q")
+    a = _fold(x, "a", lambda i, k: z[i, k])
+    c = te.compute((20,), lambda i: a[i] * 2.0, name="c")
+    d = _fold(x, "d", lambda i, k: q[i, k] - a[i])
+    s = schedule_for([q, c, a, z, d], "cuda:sm_90")
+    _agrees(s, _data(x, y, h))
