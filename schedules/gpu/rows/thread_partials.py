@@ -18,7 +18,7 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import follow
 from tedsl.schedules.analysis.nests import first, neighbours, reduce_axes
-from tedsl.schedules.analysis.views import extent_of, volume
+from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import takes
@@ -26,6 +26,10 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
+
+# Elements that a lane takes in an iteration, for all of which it rescales once; where accesses are
+# vectors of at least half as many, those of one.
+SPREAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def in_one_access(length: int | None, nbytes: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """A cascade with results per lane: its reductions, which combine the lanes, the last stage of
-    the lanes, the neighbours that a lane takes in an iteration, and the pieces."""
+    the lanes, how many elements a lane takes in an iteration, and the pieces."""
 
     chain: tuple[str, ...]
     partial: str
@@ -84,11 +88,14 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
         piece: what all lanes together take in an iteration.
     """
     length = volume(reduce_axes(s[name])) or 1
-    own = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
-    own = min(own, piece.block // 2)
+    near = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
+    near = min(near, piece.block // 2)
     chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
-    partial = _split(s, name, piece.block, own, piece.skew)
-    return Lanes(chain, partial, own, piece)
+    op = definitions(s)[name]
+    if near >= SPREAD // 2 or run_of(op) != volume(op.reduce_axes):
+        return Lanes(chain, _split(s, name, piece.block, near, piece.skew), near, piece)
+    # Neighbours that are loaded one by one are those of neighbouring lanes.
+    return Lanes(chain, _split(s, name, piece.block // SPREAD, 1, None), SPREAD, piece)
 
 
 def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
