@@ -35,6 +35,7 @@ from tedsl.schedules.fusion.horizontal import (
     tiled_together,
 )
 from tedsl.schedules.gpu.candidates import Rule, quickest
+from tedsl.schedules.gpu.columns.column_cascades import online_columns
 from tedsl.schedules.gpu.columns.columns_and_full import (
     few,
     fold_few,
@@ -114,8 +115,10 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
         if read_twice(view, group):
             reduce_rows(s, group, beside)
-        else:
-            (fold_few if few(s, view, group) else reduce_columns)(s, group)
+        elif few(s, view, group):
+            fold_few(s, group)
+        elif not online_columns(s, group):
+            reduce_columns(s, group)
     else:
         reduce_rows(s, group, beside)
 
