@@ -31,6 +31,7 @@ from tedsl.schedules.fusion.horizontal import (
     joined,
     lead,
     may_lead,
+    read_by_flat,
     tile_of_two,
     tiled_together,
 )
@@ -161,7 +162,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     if in_step or ragged or len(op.axes) == 1:
         total = volume(op.axes)
         small = total is not None and total <= gpu_of(s).sms * SMALL
-        if joined(s, stage.name, beside, small):
+        if joined(s, stage.name, beside, small) or tiled_together(s, stage.name, beside):
             return
         flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
@@ -177,6 +178,10 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             lead(s, beside, stage.name, tile, small)
     else:
         if across is None and tiled_together(s, stage.name, beside):
+            return
+        # A flat loop that has loaded an input already: what is broadcast comes from cache.
+        again = across is None and not stencil and read_by_flat(s, stage.name, beside)
+        if again and joined(s, stage.name, beside, small=False):
             return
         sides = _pointwise_2d(s, stage, op, everything, across)
         tile = sides.rows * sides.columns

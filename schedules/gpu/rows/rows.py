@@ -294,7 +294,8 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     usual = 3 if _loose_again(nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, most if pieces else 1)
     run = run_of(view[ends[0]]) if once else longest
-    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew)
+    plain = once and run == volume(view[ends[0]].reduce_axes)
+    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew, plain)
     merged = _lanes(s, nest, ends if once else (), own, place)
     outer = None
     if nest.columns:

@@ -29,11 +29,12 @@ def share_loops(s: Schedule, turns: Mapping[str, Axis]) -> None:
     view, leaders = definitions(s), dict[str, list[str]]()
     for name in (each for each in view if each in turns):
         for leader, members in leaders.items():
-            if _alike(view, leader, name) and not needs_one_of(view, name, members):
-                if _accepted(s, name, leader, turns) and flip(s, f"{name}.beside", True):
-                    _share(s, name, leader, turns)
-                    members.append(name)
-                    break
+            free = _alike(view, leader, name) and not needs_one_of(view, name, members)
+            free = free and _accepted(s, name, leader, turns)
+            if free and flip(s, f"{name}.beside", True):
+                _share(s, name, leader, turns)
+                members.append(name)
+                break
         else:
             leaders[name] = [name]
 

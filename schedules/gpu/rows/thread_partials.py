@@ -18,7 +18,7 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import follow
 from tedsl.schedules.analysis.nests import first, neighbours, reduce_axes
-from tedsl.schedules.analysis.views import definitions, extent_of, volume
+from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import takes
@@ -35,13 +35,14 @@ SPREAD = 8
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What is reduced in an iteration: elements; how many of them one vector access holds
-    wherever a row starts; `num_stages`; and how pieces are skewed so that they start at vector
-    boundaries."""
+    wherever a row starts; `num_stages`; how pieces are skewed so that they start at vector
+    boundaries; and whether all elements of a row are neighbours in memory, in order (`plain`)."""
 
     block: int
     together: int
     ahead: int
     skew: Skewed | None = None
+    plain: bool = False
 
 
 def run_of(op: ComputeOp) -> int | None:
@@ -91,10 +92,10 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
     near = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
     near = min(near, piece.block // 2)
     chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
-    op = definitions(s)[name]
-    if near >= SPREAD // 2 or run_of(op) != volume(op.reduce_axes):
+    if near >= SPREAD // 2 or not piece.plain or piece.skew is not None:
         return Lanes(chain, _split(s, name, piece.block, near, piece.skew), near, piece)
-    # Neighbours that are loaded one by one are those of neighbouring lanes.
+    # Neighbours that are loaded one by one are those of neighbouring lanes, which Triton sees where
+    # the place in memory is no quotient.
     return Lanes(chain, _split(s, name, piece.block // SPREAD, 1, None), SPREAD, piece)
 
 
