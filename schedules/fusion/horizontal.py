@@ -168,6 +168,16 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     return leader is not None
 
 
+def read_by_flat(s: Schedule, name: str, beside: Beside) -> bool:
+    """True where an earlier flat kernel of as many elements reads an input of `name`."""
+    flat = [each for each in beside.leaders if each.rows is None and each.sides is None]
+    if not flat or not all_computed(s):
+        return False
+    view = definitions(s)
+    leader = _loops(view, name, beside.free(flat, _needed(view, name)))
+    return leader is not None and _share(view, name, leader)
+
+
 def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
     """Let a kernel of one program run in the launch of an earlier kernel (the knob `beside`)."""
     if not beside.launches or not all_computed(s):

@@ -71,7 +71,7 @@ def _unflattened(s: Schedule, name: str, product: ComputeOp | None) -> None:
 
 
 def _between(view: View) -> list[str]:
-    """The stages that depend on a contraction and that another one depends on."""
+    """The stages that depend on a contraction, or are one, and that another one depends on."""
     names = list(view)
     products = {n for n in names if is_reduction(view[n]) and contraction(view[n]) is not None}
     if len(products) < 2:
@@ -83,7 +83,7 @@ def _between(view: View) -> list[str]:
     for name in reversed(names):
         if name in products or name in before:
             before.update(view.sources(name))
-    return [name for name in names if name in after and name in before]
+    return [name for name in names if name in before and (name in after or name in products)]
 
 
 def _product(view: View, name: str) -> ComputeOp | None:

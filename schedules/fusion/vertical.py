@@ -12,6 +12,7 @@ from tedsl.schedules.analysis.nests import (
     chooses,
     contraction,
     cost,
+    in_step,
     in_windows,
     is_reduction,
     moves,
@@ -263,7 +264,7 @@ def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
     stage = s.plan.stage(reader)
     free = stage.placement.inlined or reader in kept
     narrow = stage.op.output_dtypes[0].nbytes <= source.output_dtypes[0].nbytes
-    return reader if free and narrow and same_axes(plain(read), stage.op.axis) else None
+    return reader if free and narrow and in_step(read, stage.op.axis) else None
 
 
 def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool) -> list[str]:

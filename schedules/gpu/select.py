@@ -31,10 +31,12 @@ from tedsl.schedules.fusion.horizontal import (
     joined,
     lead,
     may_lead,
+    read_by_flat,
     tile_of_two,
     tiled_together,
 )
 from tedsl.schedules.gpu.candidates import Rule, quickest
+from tedsl.schedules.gpu.columns.column_cascades import online_columns
 from tedsl.schedules.gpu.columns.columns_and_full import (
     few,
     fold_few,
@@ -114,8 +116,10 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
         if read_twice(view, group):
             reduce_rows(s, group, beside)
-        else:
-            (fold_few if few(s, view, group) else reduce_columns)(s, group)
+        elif few(s, view, group):
+            fold_few(s, group)
+        elif not online_columns(s, group):
+            reduce_columns(s, group)
     else:
         reduce_rows(s, group, beside)
 
@@ -158,7 +162,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     if in_step or ragged or len(op.axes) == 1:
         total = volume(op.axes)
         small = total is not None and total <= gpu_of(s).sms * SMALL
-        if joined(s, stage.name, beside, small):
+        if joined(s, stage.name, beside, small) or tiled_together(s, stage.name, beside):
             return
         flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
@@ -174,6 +178,10 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             lead(s, beside, stage.name, tile, small)
     else:
         if across is None and tiled_together(s, stage.name, beside):
+            return
+        # A flat loop that has loaded an input already: what is broadcast comes from cache.
+        again = across is None and not stencil and read_by_flat(s, stage.name, beside)
+        if again and joined(s, stage.name, beside, small=False):
             return
         sides = _pointwise_2d(s, stage, op, everything, across)
         tile = sides.rows * sides.columns

@@ -229,12 +229,11 @@ class _Staging:
             fills = isinstance(stmt, Store) and any(n.buffer is stmt.buffer for n in loads)
             own = move.leaf is leaf and any(n.buffer is move.buffer for n in loads)
             if (fills or own) and not move.writes:
-                inner = leaf.loops[move.moving - 1] if move.moving else None
-                inside = inner is not None and move.moving == len(leaf.loops)
+                inner = leaf.loops[-1] if 0 < move.moving == len(leaf.loops) else None
                 direct = isinstance(source, Load)
                 if move.staged and not direct:
                     nbytes = move.nbytes
-                return nbytes, direct, move.staged, inner if inside else None
+                return nbytes, direct, move.staged, inner
         return nbytes, False, False, None
 
     def _count(self, loop: Loop, groups: bool) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.expr.numerics import numpy_dtype
 from tedsl.schedules import schedule_for
 
 Made = list[te.Tensor]
@@ -102,6 +103,36 @@ def columns(n: int, m: int) -> Made:
     return [te.compute((n, m), lambda i, j: (x[i, j] - mean[j]) * off[j], name="normed"), shown]
 
 
+def of_products(n: int, m: int) -> Made:
+    """Statistics of rows of a product, rounded as it is stored."""
+    a, b = te.placeholder((n, 16), "float16", name="a"), te.placeholder((16, m), "float16", "b")
+    k = te.reduce_axis((0, 16), "k")
+    product = te.compute(
+        (n, m),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="product",
+    )
+    stored = te.compute((n, m), lambda i, j: product[i, j].astype("float16"), name="stored")
+    wide = te.compute((n, m), lambda i, j: stored[i, j].astype("float32"), name="wide")
+    mean, off = moments(wide)
+    return [te.compute((n, m), lambda i, j: (wide[i, j] - mean[i]) * off[i], name="normed")]
+
+
+def middle(n: int, m: int) -> Made:
+    """Moments along an axis in the middle, of so few neighbours that half of a tile is idle."""
+    x = te.placeholder((n, m, 35), name="x")
+    k, h = te.reduce_axis((0, m), "k"), te.reduce_axis((0, m), "h")
+    total = te.compute((n, 35), lambda i, j: te.sum(x[i, k, j], axis=k), name="total")
+    off = te.compute(
+        (n, 35),
+        lambda i, j: te.sum(
+            (x[i, h, j] - total[i, j] / float(m)) * (x[i, h, j] - total[i, j] / float(m)), axis=h
+        ),
+        name="off",
+    )
+    return [te.compute((n, 35), lambda i, j: te.sqrt(off[i, j]), name="spread")]
+
+
 CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (residual, 300, 96, ["normed"]),
     (residual, 140, 1000, ["normed"]),
@@ -113,6 +144,8 @@ CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (columns, 9000, 70, ["off.rf", "total", "off", "normed", "shown"]),
     (columns, 130, 40, ["total", "off", "normed"]),
     (split, 12, 40_000, ["off.rf", "total", "mean", "off", "normed"]),
+    (of_products, 12, 40_000, ["stored", "off.rf", "normed"]),
+    (middle, 40, 600, ["spread"]),
 ]
 
 
@@ -133,7 +166,10 @@ def test_it_is_right(made: Callable[[int, int], Made], n: int, m: int, names: li
     run = te.build(te.replay(outputs, s.trace), "triton-interpret")
     reference = te.build(te.create_schedule(outputs), "cpu")
     rng = np.random.default_rng(0)
-    given = [rng.standard_normal(each.shape, np.float32) for each in run.signature.inputs]
+    given = [
+        rng.standard_normal(each.shape, np.float32).astype(numpy_dtype(each.dtype))
+        for each in run.signature.inputs
+    ]
     by_name = dict(zip((str(each.name) for each in run.signature.inputs), given, strict=True))
     wanted = reference(*(by_name[str(each.name)] for each in reference.signature.inputs))
     found = run(*given)
@@ -154,3 +190,11 @@ def test_few_results_beside_long_rows_are_a_knob() -> None:
 def test_rows_that_no_program_holds_keep_matrices_apart() -> None:
     s = schedule_for(residual(300, 100_000), "cuda:sm_90")
     assert "kernel z:" in str(s)
+
+
+def test_moments_of_columns_are_folded_in_one_pass() -> None:
+    s = schedule_for(middle(40, 600), "cuda:sm_90")
+    assert "online" in {step.primitive for step in s.trace.steps}
+    assert "total: float32[1, 32], local" in str(s)
+    apart = schedule_for(middle(40, 600), "cuda:sm_90", {"spread.online": False})
+    assert "online" not in {step.primitive for step in apart.trace.steps}

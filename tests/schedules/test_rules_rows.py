@@ -129,10 +129,13 @@ def test_lanes_exchange_nothing_in_the_loop() -> None:
     assert "axis=0" not in fold
 
 
-def test_a_lane_takes_one_element_where_rows_start_anywhere() -> None:
+def test_a_lane_takes_elements_that_lie_apart_where_rows_start_anywhere() -> None:
+    """Neighbouring lanes load neighbours, one by one, and each rescales once for eight of them."""
     looped = {"slope.whole_row": False, "slope.skew": False}
-    fold, _ = loops(printed(schedule_for(c.loss_and_slope(8192, 50257, "bfloat16"), CUDA, looped)))
-    assert "tl.reduce(" not in fold and "tl.sum(" not in fold
+    source = printed(schedule_for(c.loss_and_slope(8192, 50257, "bfloat16"), CUDA, looped))
+    fold, _ = loops(source)
+    assert "tl.reduce(" in fold and "axis=0" not in fold
+    assert "tl.arange(0, 8)[None, :] * 64 + tl.arange(0, 64)[:, None]" in source
 
 
 def test_pieces_of_rows_that_start_anywhere_start_where_an_access_may() -> None:

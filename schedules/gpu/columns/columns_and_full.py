@@ -110,9 +110,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     grid = bind_all(stage, (*others, lo))
     stage.vectorize(li)
     for name in reversed(group.inner):
-        _fold_inside(s, s[name], depth)
-        if reduce_axes(s[name]):
-            s[name].compute_at(stage, grid)
+        _fold_inside(s, s[name], depth, stage, grid)
     if not group.follows:
         stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
 
@@ -328,16 +326,29 @@ def _parts(
     return pick(s, f"{s[group.root].name}.parts", PARTS, pow2_at_least(fitting), max(1, most))
 
 
-def _fold_inside(s: Schedule, inner: Stage, depth: int) -> None:
-    """Lanes of `depth` rows, reduced element by element; one row at a time where order counts."""
+def _fold_inside(s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axis) -> None:
+    """Lanes of `depth` rows, reduced element by element, inside the loop `place` of `stage`; one
+    row at a time where order counts."""
     axes = reduce_axes(inner)
     if not axes:
         inner.compute_inline()
         return
-    flat = fused(inner, axes)
-    if any_order(definitions(s)[inner.name]):
-        _, piece = inner.split(flat, factor=depth)
+    flat, op = fused(inner, axes), definitions(s)[inner.name]
+    inner.compute_at(stage, place)
+    if not any_order(op):
+        return
+    _, piece = inner.split(flat, factor=depth)
+    if len(op.bodies) == 1 or (volume(op.reduce_axes) or 0) <= depth:
         inner.vectorize(piece)
+        return
+    # What is several values is combined across threads once, after the loop.
+    lanes = s[first(s.rfactor(inner.op.outputs[0], piece))]
+    for axis in reduce_axes(inner):
+        inner.vectorize(axis)
+    lanes.compute_at(stage, place)
+    lanes.reorder(*reduce_axes(lanes), *lanes.op.axis)
+    for axis in lanes.op.axis:
+        lanes.vectorize(axis)
 
 
 def _split_columns(
@@ -371,8 +382,7 @@ def _split_columns(
     outer.reorder(*others, lo, li)
     grid = bind_all(outer, (*others, lo), apart=op.axes[0] if apart else None)
     outer.vectorize(li)
-    _fold_inside(s, inner, depth)
-    inner.compute_at(outer, grid)
+    _fold_inside(s, inner, depth, outer, grid)
     outer.launch(num_warps=4)
     return outer
 

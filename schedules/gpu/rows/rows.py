@@ -34,6 +34,7 @@ from tedsl.schedules.gpu.rows.cooperative_rows import share_rows
 from tedsl.schedules.gpu.rows.horizontal_rows import lead_rows, rows_joined
 from tedsl.schedules.gpu.rows.reverse_second_pass import read_back
 from tedsl.schedules.gpu.rows.row_consumers import run_beside
+from tedsl.schedules.gpu.rows.shared_loops import share_loops
 from tedsl.schedules.gpu.rows.split_rows import split_chain
 from tedsl.schedules.gpu.rows.thread_partials import (
     Piece,
@@ -289,11 +290,12 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
     skew = _skew(s, view, group, nest) if pieces and each == 1 else None
     block = _piece(s, nest, each, most, skew) if pieces else 1
-    turns = None if longest is None else -(-longest // block)
+    most = None if longest is None else -(-longest // block)
     usual = 3 if _loose_again(nest) and skew is None else 1
-    ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, turns if pieces else 1)
+    ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, most if pieces else 1)
     run = run_of(view[ends[0]]) if once else longest
-    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew)
+    plain = once and run == volume(view[ends[0]].reduce_axes)
+    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew, plain)
     merged = _lanes(s, nest, ends if once else (), own, place)
     outer = None
     if nest.columns:
@@ -301,6 +303,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         stage.vectorize(piece)
         if ahead > 1:
             stage.pipeline(outer, num_stages=ahead)
+    turns: dict[str, Axis] = {}
     for name in reversed(group.inner):
         inner = s[name]
         axes = reduce_axes(inner)
@@ -317,9 +320,12 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         turn, piece = split_row(inner, axes, block, None if once and name in ends else skew)
         if once and name in ends:
             follow(inner, turn)
+        else:
+            turns[name] = turn
         inner.vectorize(piece)
         if ahead > 1:
             inner.pipeline(turn, num_stages=ahead)
+    share_loops(s, turns)
     size = volume(nest.columns)
     if outer is not None and nest.crossed is None and size is not None and size > block:
         read_back(s, stage, outer, size * nest.shape.nbytes)

@@ -83,7 +83,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     partial, root = s[_split(s, last.name, parts)], s[group.root]
     again = merged_again(s, group.beside, group.inner)
     apart = not columns and one_launch(s, root.name)
-    _fold_parts(s, partial, root, run, apart)
+    _fold_parts(s, partial, root, run, length, apart)
     if not apart or not finish_last(s, root, group.inner, partial, group.axes[last.name]):
         _spread(s, group)
     if group.beside:
@@ -135,7 +135,7 @@ def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]
         parts = _parts(s, group.root, name, rows, length)
         if parts > 1:
             partial = s[_split(s, name, parts)]
-            _fold_parts(s, partial, partial, run_of(last), apart=False)
+            _fold_parts(s, partial, partial, run_of(last), length)
         return parts > 1
     if not all(along(op) is op.axes[-1] for op in cascade) or not _parts_follow(s, name):
         return False
@@ -200,10 +200,17 @@ def _in_chain(s: Schedule, name: str, last: str) -> bool:
     )
 
 
-def _fold_parts(s: Schedule, partial: Stage, root: Stage, run: int | None, apart: bool) -> None:
-    """A program for each part of each row, whose elements are `run` neighbours and again so many:
-    one online pass over it; with the number of the part on a grid axis of its own (`apart`) or
-    not."""
+def _fold_parts(
+    s: Schedule,
+    partial: Stage,
+    root: Stage,
+    run: int | None,
+    length: int,
+    apart: bool = False,
+) -> None:
+    """A program for each part of each row of `length` elements, which are `run` neighbours and
+    again so many: one online pass over it; with the number of the part on a grid axis of its own
+    (`apart`) or not."""
     op = definitions(s)[partial.name]
     (folded,) = op.reduce_axes
     part = extent_of(folded) or 1
@@ -215,7 +222,7 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, run: int | None, apart
             (r.dtype.nbytes for r in reads(*op.bodies) if folded in axes_of(*r.indices)), default=4
         )
         together = in_one_access(run, nbytes)
-        lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
+        lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead, plain=run == length))
         grid = _bind_parts(partial, definitions(s)[partial.name].axes, apart)
         fold_lanes(s, lanes, partial, grid)
     else:

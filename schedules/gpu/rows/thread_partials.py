@@ -27,17 +27,22 @@ from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
+# Elements that a lane takes in an iteration, for all of which it rescales once; where accesses are
+# vectors of at least half as many, those of one.
+SPREAD = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What is reduced in an iteration: elements; how many of them one vector access holds
-    wherever a row starts; `num_stages`; and how pieces are skewed so that they start at vector
-    boundaries."""
+    wherever a row starts; `num_stages`; how pieces are skewed so that they start at vector
+    boundaries; and whether all elements of a row are neighbours in memory, in order (`plain`)."""
 
     block: int
     together: int
     ahead: int
     skew: Skewed | None = None
+    plain: bool = False
 
 
 def run_of(op: ComputeOp) -> int | None:
@@ -53,7 +58,7 @@ def in_one_access(length: int | None, nbytes: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """A cascade with results per lane: its reductions, which combine the lanes, the last stage of
-    the lanes, the neighbours that a lane takes in an iteration, and the pieces."""
+    the lanes, how many elements a lane takes in an iteration, and the pieces."""
 
     chain: tuple[str, ...]
     partial: str
@@ -84,11 +89,14 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
         piece: what all lanes together take in an iteration.
     """
     length = volume(reduce_axes(s[name])) or 1
-    own = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
-    own = min(own, piece.block // 2)
+    near = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
+    near = min(near, piece.block // 2)
     chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
-    partial = _split(s, name, piece.block, own, piece.skew)
-    return Lanes(chain, partial, own, piece)
+    if near >= SPREAD // 2 or not piece.plain or piece.skew is not None:
+        return Lanes(chain, _split(s, name, piece.block, near, piece.skew), near, piece)
+    # Neighbours that are loaded one by one are those of neighbouring lanes, which Triton sees where
+    # the place in memory is no quotient.
+    return Lanes(chain, _split(s, name, piece.block // SPREAD, 1, None), SPREAD, piece)
 
 
 def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:

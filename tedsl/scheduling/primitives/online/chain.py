@@ -67,6 +67,17 @@ def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
     return Chain(last, tuple(s for s in plan.stages if s.op in members), between)
 
 
+def kept(plan: Plan, chain: Chain) -> frozenset[Operation]:
+    """The members, and the pointwise stages below the chain that depend on none of them and have
+    loops of their own: what is read of those stays a read, since they may be stored, or read what
+    the chain may not."""
+    members = frozenset(stage.op for stage in chain.members)
+    moving = {stage.op for stage in chain.between}
+    below = _pointwise_below(plan, (chain.last.op, *members))
+    own = (op for op in below if op not in moving and not plan.stage_of(op).placement.inlined)
+    return members.union(own)
+
+
 def _may_belong(plan: Plan, op: Operation, end: Reduce) -> bool:
     """True for a reduction at root over the domain of `end`."""
     own = reduce_of(op)

@@ -46,6 +46,7 @@ from tedsl.scheduling.primitives.online.chain import (
     TagReads,
     all_with_tags,
     expanded,
+    kept,
     reduce_of,
     with_tags,
 )
@@ -113,20 +114,20 @@ def _derive_chain(
     plan: Plan, call: Call, chain: Chain, consent: Consent, finished: bool
 ) -> Mapping[str, Derived]:
     """The same, of operations that are new."""
-    members = {stage.op for stage in chain.members}
+    members, stays = {stage.op for stage in chain.members}, kept(plan, chain)
     signs: dict[Tensor, Sign] = {}
     found: dict[str, Derived] = {}
     for stage in (*chain.members, chain.last):
         _, reduce = reduction(plan, call, stage)
-        values = [expanded(source, members) for source in reduce.sources]
+        values = [expanded(source, stays) for source in reduce.sources]
         tags = all_with_tags(values, members, reduce.axes)
         if reduce.where is not None:
-            where = with_tags(expanded(reduce.where, members), members, reduce.axes)
+            where = with_tags(expanded(reduce.where, stays), members, reduce.axes)
             require_no_tags_in_where(plan, call, stage, where)
         if tags[0].reads:
             require_no_init(plan, call, stage, reduce)
             whole = finished or stage is chain.last
-            result = _derive(plan, stage.op, reduce, tags, members, signs, consent, whole)
+            result = _derive(plan, stage.op, reduce, tags, (members, stays), signs, consent, whole)
             if isinstance(result, Refusal):
                 raise refuse_repair(plan, call, stage, result)
             found[stage.name] = result
@@ -151,25 +152,27 @@ def _derive(
     owner: Operation,
     reduce: Reduce,
     tags: Sequence[TagReads],
-    members: Collection[Operation],
+    stops: tuple[Collection[Operation], Collection[Operation]],
     signs: Mapping[Tensor, Sign],
     consent: Consent,
     defer: bool,
 ) -> Derived | Refusal:
     """First split off what leaves the loop, with the stages between as they are; then the rest with
-    all of them written out.  Nothing leaves it without `defer`, or of several sums."""
+    all of them written out, down to the members and to what stays (`stops`).  Nothing leaves it
+    without `defer`, or of several sums."""
 
     # Loaded at the first chain: it is large, and few programs have one.
     engine = importlib.import_module("tedsl.scheduling.algebra.derive")
     derive_repair: Callable[..., Repair | Refusal] = engine.derive_repair
 
     several = len(tags) > 1 and adds(reduce.reducer)
+    members, stays = stops
 
     def repair(found: TagReads, defer: bool) -> Repair | Refusal:
         return derive_repair(
             found.value,
             [
-                _tag(read, var, signs, found, reduce, members)
+                _tag(read, var, signs, found, reduce, stays)
                 for read, var in zip(found.reads, found.names, strict=True)
             ],
             BinaryOp.ADD if several else reduce.reducer,
@@ -178,7 +181,7 @@ def _derive(
             consent_rounding=consent.rounding,
             defer=defer,
             time_limit=consent.time_limit,
-            where=None if reduce.where is None else expanded(reduce.where, members),
+            where=None if reduce.where is None else expanded(reduce.where, stays),
         )
 
     if several:
@@ -195,14 +198,14 @@ def _derive(
             )
 
         return Derived(owner, tags[0], joined(repairs, same), None)
-    kept = with_tags(expanded(reduce.sources[0], members, plan), members, reduce.axes)
-    first = repair(kept, True) if defer else None
+    near = with_tags(expanded(reduce.sources[0], members, plan), members, reduce.axes)
+    first = repair(near, True) if defer else None
     if isinstance(first, Repair) and first.deferred and first.kind is not Kind.MATRIX:
-        rest = kept.restored(first.basis[0])
-        inner = with_tags(expanded(rest, members), members, reduce.axes)
+        rest = near.restored(first.basis[0])
+        inner = with_tags(expanded(rest, stays), members, reduce.axes)
         second = repair(inner, False)
         if isinstance(second, Repair):
-            return Derived(owner, inner, second, (kept, first))
+            return Derived(owner, inner, second, (near, first))
     whole = repair(tags[0], defer)
     return whole if isinstance(whole, Refusal) else Derived(owner, tags[0], whole, None)
 
@@ -213,7 +216,7 @@ def _tag(
     signs: Mapping[Tensor, Sign],
     tags: TagReads,
     reader: Reduce,
-    members: Collection[Operation],
+    stays: Collection[Operation],
 ) -> Tag:
     """What is known of a result that is read: over the axes of what reads it, whose other tags are
     variables."""
@@ -231,7 +234,7 @@ def _tag(
 
     def here(value: Expr) -> Expr:
         """A value of the other reduction where this one reads it."""
-        moved = substitute(expanded(value, members), places)
+        moved = substitute(expanded(value, stays), places)
         return rewrite(moved, lambda node: _variable(node, tags))
 
     only = None if own.where is None else here(own.where)

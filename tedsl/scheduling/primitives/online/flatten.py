@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from tedsl.expr.index_arith import widened
+from tedsl.expr.index_arith import ZERO, constant, widened
 from tedsl.expr.nodes import Axis, Cast, Expr, Reduce
 from tedsl.expr.visit import substitute
 from tedsl.scheduling.plan import Fuse, Plan, Relation, StagePlan
@@ -48,17 +48,21 @@ def _flat(plan: Plan, stage: StagePlan) -> tuple[Plan, Mapping[Axis, Axis]]:
         return plan, {}
     if len(op.reduce_axes) < 2:
         return plan, {}
-    bare, loop = _fused(fresh_stage(stage.name, op), op.reduce_axes)
+    # An axis of one element is always at its start: no quotient or remainder by it.
+    long = [axis for axis in op.reduce_axes if not _of_one(axis)] or op.reduce_axes[:1]
+    bare, loop = _fused(fresh_stage(stage.name, op), long)
     whole = reduce_axis(labels(bare)[loop], widened(extents(bare)[loop], loop.dtype))
     stage = _fused(stage, op.reduce_axes)[0] if _untouched(stage, op.reduce_axes) else stage
     fusions = _fusions(stage, op.reduce_axes)
     body = op.bodies[0]
     if len(fusions) + 1 < len(op.reduce_axes) or not isinstance(body, Reduce):
         return plan, {}
-    where, values = positions(bare), dict[Expr, Expr]()
+    known, values = positions(bare), dict[Expr, Expr]()
+    where = {axis: known[axis] for axis in long}
     for axis in op.reduce_axes:
         if axis.domain is not None:
-            value = add(axis.domain.min, substitute(where[axis], {loop: whole}))
+            place = substitute(where[axis], {loop: whole}) if axis in where else ZERO
+            value = add(axis.domain.min, place)
             values[axis] = value if value.dtype is axis.dtype else Cast(value, axis.dtype)
     sources = tuple(substitute(each, values) for each in body.sources)
     guard = None if body.where is None else substitute(body.where, values)
@@ -75,6 +79,10 @@ def _flat(plan: Plan, stage: StagePlan) -> tuple[Plan, Mapping[Axis, Axis]]:
     plan = moved_guests(plan.with_stage(changed), changed, {old: whole})
     plan = reroute(plan, dict(zip(op.outputs, new.outputs, strict=True)))
     return plan, {old: whole}
+
+
+def _of_one(axis: Axis) -> bool:
+    return axis.domain is not None and constant(axis.domain.extent) == 1
 
 
 def _fused(stage: StagePlan, axes: Sequence[Axis]) -> tuple[StagePlan, Axis]:
