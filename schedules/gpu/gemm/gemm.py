@@ -41,6 +41,7 @@ from tedsl.schedules.gpu.gemm.mainloop import (
 )
 from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands, rows_aligned
 from tedsl.schedules.gpu.gemm.operands import across, loose, ragged
+from tedsl.schedules.gpu.gemm.padded_results import pad_rows
 from tedsl.schedules.gpu.gemm.shared_operand import loops_of, turn
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stream_k_tail import Chains, chains_of, divide_tail, fold_tail
@@ -89,9 +90,9 @@ def contract(s: Schedule, group: Group) -> None:
     tiled = _reads_tiles(view, kernel, root, (rows, columns))
     half = not gpu.multiplies_shared or len(inner) > 1 or by_steps(shape) or tiled
     known = gpu.multiplies_shared and not joined
-    product = _product(s, stage, extents, shape, len(inner)) if known else None
-    stored = contraction(definitions(s)[inner[0]], grouped=True)
-    if product is not None and stored is not None:
+    stored = contraction(definitions(s)[inner[0]], grouped=True) or shape
+    product = _product(s, stage, extents, stored, len(inner)) if known else None
+    if product is not None:
         product = replace(product, loose=loose(s, stored))
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
     given = shallow_tile(product, vectors) if keeps else None
@@ -102,6 +103,7 @@ def contract(s: Schedule, group: Group) -> None:
     tail = divide_tail(s, group, inner, work, chains)
     if tail is None:
         made = _make_loops(s, group, work)
+        pad_rows(s, group.root)
     else:
         made = _make_loops(s, group, tail.others)
         stage = fold_tail(s, tail, made)

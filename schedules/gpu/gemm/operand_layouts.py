@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tedsl.devices import GpuDevice
@@ -33,6 +34,7 @@ from tedsl.schedules.analysis.nests import among, contraction, plain, pow2_at_le
 from tedsl.schedules.analysis.views import definitions, extent_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.k_steps import lanes_of
+from tedsl.schedules.gpu.gemm.strided_operands import Parts, parts_of, take_apart
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule
@@ -71,26 +73,80 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
     """
     view = definitions(s)
     users: dict[Tensor, list[str]] = {}
-    orders: dict[Tensor, set[tuple[Order, int]]] = {}
+    wanted: dict[Tensor, set[_Wanted]] = {}
     for each in inner:
         for read in reads(*view[each].bodies):
-            if len(read.indices) < 2:
-                continue
             tensor = _stored(s, view.names, read.tensor)
-            order, worth = _order(view[each], read, gpu_of(s))
-            usual = order == tuple(range(tensor.ndim))
-            fine = not padded or plain(read) is None
-            if usual and (fine or rows_aligned(s, TensorRead(tensor, read.indices))):
-                continue
-            users.setdefault(tensor, []).append(each)
-            orders.setdefault(tensor, set()).add((order, worth))
+            found = _wanted(s, view[each], TensorRead(tensor, read.indices), padded)
+            if found is not None:
+                users.setdefault(tensor, []).append(each)
+                wanted.setdefault(tensor, set()).add(found)
     for tensor, names in users.items():
         through = _through(s, tensor, names)
-        if not through or len(orders[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
+        if not through or len(wanted[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
             continue
-        order, worth = orders[tensor].pop()
-        pays = _operations(s, names) > worth * (_points(tensor) * tensor.dtype.nbytes + LAUNCH)
-        _lay_out(s, name, tensor, through, order, pays)
+        one = wanted[tensor].pop()
+        if one.parts is not None and not _read_so(s, tensor, through, one.parts):
+            continue
+        points = _points(tensor) if one.parts is None else one.parts.points
+        pays = _operations(s, names) > one.worth * (points * tensor.dtype.nbytes + LAUNCH)
+        if one.parts is None:
+            _lay_out(s, name, tensor, through, one.order, pays)
+            continue
+        placed = s[tensor].plan.placement
+        own = placed.at_root and not placed.head
+        if own and flip(s, f"{name}.pack_{s[tensor].name}", pays):
+            _pack(s, tensor, through, one.parts, one.order)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The dimensions of an operand in the order in which memory should have them, of its parts
+    where it is read in such; and the operations for each byte for which that is worth a copy."""
+
+    order: Order
+    worth: int
+    parts: Parts | None = None
+
+
+def _wanted(s: Schedule, op: ComputeOp, read: TensorRead, padded: bool) -> _Wanted | None:
+    """What a contraction wants of an operand; None where it lies well."""
+    parts = parts_of(read)
+    if parts is not None and _partly(read, parts):
+        order, worth = _order(op, parts.read(read.tensor), gpu_of(s))
+        moved = order != tuple(range(len(order)))
+        steps = sorted(parts.steps)
+        # TMA takes boxes that start anywhere in a row.
+        begins = parts.begin if len(read.indices) < 2 else 0
+        aligned = all(n * read.dtype.nbytes % SIXTEEN == 0 for n in (begins, *steps[1:]))
+        short = parts.kept[order[-1]].extent * read.dtype.nbytes < LINE
+        if not moved and steps[0] == 1 and (aligned or short or not padded):
+            return None
+        return _Wanted(order, worth, parts)
+    if len(read.indices) < 2:
+        return None
+    order, worth = _order(op, read, gpu_of(s))
+    fine = not padded or plain(read) is None
+    if order == tuple(range(read.tensor.ndim)) and (fine or rows_aligned(s, read)):
+        return None
+    return _Wanted(order, worth)
+
+
+def _partly(read: TensorRead, parts: Parts) -> bool:
+    """True of a read of one dimension, or that leaves elements out; where those are rows or columns
+    beside what is read, what computes them is stored with aligned rows."""
+    beside = plain(read) is not None and isinstance(read.tensor.op, ComputeOp)
+    return not beside and (len(read.indices) < 2 or parts.points < math.prod(parts.sizes))
+
+
+def _read_so(s: Schedule, tensor: Tensor, users: Sequence[str], parts: Parts) -> bool:
+    """True where stages read these parts of a tensor and nothing else of it."""
+    found = [read for name in users for read in _reads_of(s[name]) if read.tensor is tensor]
+    return all(parts_of(read) == parts for read in found)
+
+
+def _reads_of(stage: Stage) -> tuple[TensorRead, ...]:
+    return reads(*stage.op.bodies) if isinstance(stage.op, ComputeOp) else ()
 
 
 def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]:
@@ -195,6 +251,20 @@ def _lay_out(
     if not moved or not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
         copy.storage_align(op.axes[-2], factor)
     across = op.axes[order.index(tensor.ndim - 1) if moved else -2]
+    _copied(s, copy, op, across, 16 if moved else 8)
+
+
+def _pack(s: Schedule, tensor: Tensor, users: Sequence[str], parts: Parts, order: Order) -> None:
+    """A copy of the parts of a tensor, with aligned rows."""
+    copy = take_apart(s, tensor, users, parts, order)
+    op = copy.op
+    if not isinstance(op, ComputeOp):
+        return
+    if not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
+        copy.storage_align(op.axes[-2], LINE // tensor.dtype.nbytes)
+    nearest = min(range(len(order)), key=lambda n: parts.steps[n])
+    moved = nearest != order[-1]
+    across = op.axes[order.index(nearest) if moved else -2]
     _copied(s, copy, op, across, 16 if moved else 8)
 
 

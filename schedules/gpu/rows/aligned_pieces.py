@@ -55,7 +55,8 @@ def skewed(
         along = [*op.axes[1:], *op.reduce_axes]
         if group.axes[name].get(op.axes[0]) is not row or len(along) > 1:
             return None
-        found = _read_along(op, along, (group.root, *group.inner))
+        inside = (group.root, *group.inner)
+        found = None if _padded(s, view, name, inside) else _read_along(op, along, inside)
         if found is None or any(extent_of(a) != length for a in along):
             return None
         sizes += found
@@ -63,6 +64,11 @@ def skewed(
     if length is None or together < 2 or length % together == 0:
         return None
     return Skewed(length, together) if flip(s, f"{group.root}.skew", True) else None
+
+
+def _padded(s: Schedule, view: View, name: str, inside: Sequence[str]) -> bool:
+    """True where rows that a stage reads are padded already."""
+    return any(s[each].plan.aligned for each in view.sources(name) if each not in inside)
 
 
 def _read_along(op: ComputeOp, along: Sequence[Axis], inside: Sequence[str]) -> list[int] | None:
