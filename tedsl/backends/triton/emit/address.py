@@ -22,6 +22,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import substitute, walk
 from tedsl.index.affine import known_multiple, without_remainders
+from tedsl.index.width import in_32_bits
 from tedsl.ir.layout import SMALL, collapse
 from tedsl.ir.nodes import Buffer, Evict, Load
 from tedsl.ir.thread_neighbours import neighbours_of
@@ -160,6 +161,7 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
     size, given = constant_size(buffer), indices
     large = size is None or size >= SMALL
     shape, indices = collapse(buffer.shape, indices)
+    indices = [in_32_bits(index, printer.writer.ranges) for index in indices]
     steps = strides(shape, DType.int32 if not large else DType.int64)
     access = tuple(zip(indices, steps, strict=True))
     base, tiles = _parts(printer, access, large, remainders=False)
