@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from math import gcd, prod
 
-from tedsl.dtypes import DType
-from tedsl.expr.index_arith import add, conjuncts, constant, mul, sub
+from tedsl.expr.index_arith import conjuncts, constant, sub
 from tedsl.expr.nodes import Axis, Compare, Const, Expr, Select, Unary
 from tedsl.expr.visit import axes_of, substitute, walk
 from tedsl.index.affine import known_multiple, stride_of
 from tedsl.index.facts import Facts
+from tedsl.ir.layout import flat_index
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -127,7 +127,7 @@ def neighbours_of(
     axes = [t for t in tile if t.axis in used and t.extent > 1]
     if not axes:
         return None
-    flat = _flat(buffer, indices)
+    flat = flat_index(buffer, indices)
     run = next((t for t in reversed(axes) if _stride(flat, t.axis, facts) == 1), None)
     along = axes[-1] if run is None else run
     block = Neighbours(prod(t.extent for t in axes), along.extent)
@@ -232,7 +232,7 @@ def _access(
     loops = [loop for loop in loops if loop.axis in used]
     numbers = product(*(range(_number(loop.start), _number(loop.end)) for loop in loops))
     turns = _Turns(along, [loop.axis for loop in loops], list(islice(numbers, INSTANCES)), facts)
-    flat = _flat(buffer, indices)
+    flat = flat_index(buffer, indices)
     step = _stride(flat, along, facts)
     places = turns.widths(flat) if in_a_run else [1] * len(turns.numbers)
     shown = [turns.widths(_sides(part)) for part in masks if along in axes_of(part)]
@@ -279,11 +279,3 @@ def _stride(flat: Expr, axis: Axis, facts: Facts) -> int | Expr | None:
 
 def _number(expr: Expr) -> int:
     return constant(expr) or 0
-
-
-def _flat(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
-    """The place of an element in its buffer."""
-    place: Expr = Const(0, DType.int64)
-    for extent, index in zip(buffer.shape, indices, strict=True):
-        place = add(mul(place, extent), index)
-    return place
