@@ -24,8 +24,8 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
+from tedsl.index.evaluate import numbers_of, reach, source_of
 from tedsl.index.facts import EVERYTHING, Facts, Interval
-from tedsl.index.float_arithmetic import numbers_of, reach, source_of
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.linear import Monomial, Poly, combine
 

@@ -9,7 +9,7 @@ floating point, with which places in resized images are computed:
     int64(float32(i) * 0.5)                            -->  int64(i // 2)      (0 <= i < 742)
     int64(max((float32(i) + 0.5) * 0.5 - 0.5, 0.0))  -->  int64(max((i + 1) // 2 - 1, 0))
 
-Imports `expr`, `float_arithmetic`, `interval` and numpy.
+Imports `expr`, `evaluate`, `interval` and numpy.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.numerics import Value
 from tedsl.expr.visit import map_children, walk
+from tedsl.index.evaluate import bounded, computed, numbers_of, source_of
 from tedsl.index.facts import Facts
-from tedsl.index.float_arithmetic import bounded, computed, numbers_of, source_of
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.interval import interval
 

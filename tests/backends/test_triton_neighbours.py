@@ -21,7 +21,7 @@ def window(dtype: str, taps: int, step: int = 1, size: int = 4096) -> te.Schedul
         (8, size), lambda i, j: sum(x[i, j + n * step] for n in range(1, taps)) + x[i, j]
     )
     s = te.create_schedule(y)
-    i, j = s[y].op.axes
+    i, j = s[y].axis("i"), s[y].axis("j")
     outer, inner = s[y].split(j, factor=1024)
     s[y].bind(outer, "blockIdx.x")
     s[y].bind(i, "blockIdx.y")
@@ -77,7 +77,7 @@ def every_other(reversed_: bool = False) -> te.Schedule:
     k = te.reduce_axis((0, 64), "k")
     y = te.compute((256,), lambda j: te.sum(x[k, 2 * j], axis=k), name="Y")
     s = te.create_schedule(y)
-    outer, inner = s[y].split(s[y].op.axes[0], factor=128)
+    outer, inner = s[y].split(s[y].axis("j"), factor=128)
     deep, lanes = s[y].split(k, factor=16)
     s[y].reorder(outer, inner, deep, lanes)
     s[y].bind(outer, "blockIdx.x")

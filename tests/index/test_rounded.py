@@ -8,7 +8,7 @@ from index_text import Scope, show
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Cast, Unary, UnaryOp
-from tedsl.index.float_arithmetic import computed
+from tedsl.index.evaluate import computed
 from tedsl.index.interval import interval
 from tedsl.index.simplify import simplify
 from tedsl.index.width import in_32_bits
