@@ -24,6 +24,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
+from tedsl.index.evaluate import numbers_of, reach, source_of
 from tedsl.index.facts import EVERYTHING, Facts, Interval
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.linear import Monomial, Poly, combine
@@ -121,13 +122,24 @@ def _choice(expr: Select | IfThenElse, facts: Facts) -> Interval:
 def _cast(expr: Cast, facts: Facts) -> Interval:
     source = expr.a.dtype
     if source.is_float:
-        return EVERYTHING
+        return _rounded(expr, facts)
     if expr.dtype is DType.bool:
         inner = interval(expr.a, facts)
         if inner.lo == 0 == inner.hi:
             return Interval(0, 0)
         return _BOOL if inner.contains(0) else Interval(1, 1)
     return interval(expr.a, facts)
+
+
+def _rounded(expr: Cast, facts: Facts) -> Interval:
+    """What floating-point arithmetic on one integer is cast to."""
+    whole = source_of(expr.a) if expr.dtype in INDEX_DTYPES else None
+    if whole is None or facts.interner.is_data(whole):
+        return EVERYTHING
+    lo, hi = interval(whole, facts)
+    numbers = numbers_of(lo, hi)
+    found = None if numbers is None else reach(expr.a, numbers)
+    return EVERYTHING if found is None else Interval(*found)
 
 
 def _unary(expr: Unary, facts: Facts) -> Interval:

@@ -44,7 +44,7 @@ from tedsl.index.interval import Interval, interval
 from tedsl.index.linear import ONE, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
-from tedsl.index.width import as_index, changes_width, one_width
+from tedsl.index.width import as_index, changes_width, fits_32_bits, one_width
 
 _MAX_ROUNDS = 6
 _MAX_VISITS = 200
@@ -443,10 +443,16 @@ def _cast(expr: Cast, facts: Facts) -> Expr:
         source = inner.a
         if source.dtype is expr.dtype and not facts.interner.is_data(source):
             return source
+    if isinstance(inner, Cast) and expr.dtype.is_float and inner.dtype is DType.int64:
+        source = inner.a
+        if source.dtype is DType.int32:
+            return Cast(source, expr.dtype)
     if inner.dtype.is_float and expr.dtype in INDEX_DTYPES:
         index = as_index(inner, expr.dtype, facts)
         if index is not None:
             return visit(index, facts)
+        if expr.dtype is DType.int64 and fits_32_bits(expr, facts):
+            return Cast(Cast(inner, DType.int32), DType.int64)
     return expr if inner is expr.a else Cast(inner, expr.dtype)
 
 

@@ -6,12 +6,15 @@ Casts between int32 and int64 change no index.  Between a division and its divid
 quotient and its remainder, they hide what the rules for divisions look for.  So does arithmetic in
 floating point, with which places in resized images are computed:
 
-    int64(float32(i) * 0.5)  -->  int64(i // 2)          (0 <= i < 742)
+    int64(float32(i) * 0.5)                            -->  int64(i // 2)      (0 <= i < 742)
+    int64(max((float32(i) + 0.5) * 0.5 - 0.5, 0.0))  -->  int64(max((i + 1) // 2 - 1, 0))
 
-Imports `expr`, `interval` and numpy.
+Imports `expr`, `evaluate`, `interval` and numpy.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -28,15 +31,15 @@ from tedsl.expr.nodes import (
     Select,
     Unary,
 )
-from tedsl.expr.numerics import Value, binary, cast, numpy_dtype
+from tedsl.expr.numerics import Value
 from tedsl.expr.visit import map_children, walk
+from tedsl.index.evaluate import bounded, computed, numbers_of, source_of
 from tedsl.index.facts import Facts
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.interval import interval
 
 _ARITHMETIC = (Binary, Unary, Select, IfThenElse)
-# Numbers of a range that is looked at.
-_MOST = 1 << 14
+_LARGEST = 1 << 31
 
 
 def changes_width(expr: Expr) -> bool:
@@ -76,50 +79,98 @@ def one_width(expr: Expr) -> Expr:
     return each(expr)
 
 
+def fits_32_bits(expr: Expr, facts: Facts) -> bool:
+    """Whether an integer is proved to be one of 32 bits."""
+    lo, hi = interval(expr, facts)
+    return lo is not None and hi is not None and -_LARGEST <= lo <= hi < _LARGEST
+
+
+def in_32_bits(expr: Expr, facts: Facts) -> Expr:
+    """A 64-bit integer as the same arithmetic of 32 bits, where no part of it leaves them; else
+    `expr`."""
+    memo: dict[Expr, Expr | None] = {}
+
+    def short(node: Expr) -> Expr | None:
+        if node not in memo:
+            memo[node] = made(node) if fits_32_bits(node, facts) else None
+        return memo[node]
+
+    def made(node: Expr) -> Expr | None:
+        match node:
+            case Const(value=value):
+                return Const(int(value), DType.int32)
+            case Cast(a=a) if a.dtype is DType.int32:
+                return a
+            case Binary(op=op, a=a, b=b):
+                left, right = short(a), short(b)
+                return None if left is None or right is None else Binary(op, left, right)
+            case Select(condition=condition, a=a, b=b):
+                left, right = short(a), short(b)
+                return None if left is None or right is None else Select(condition, left, right)
+            case _:
+                return None
+
+    match expr:
+        case Cast(dtype=DType.int32, a=a) if a.dtype is DType.int64:
+            found = short(a)
+        case Binary() | Cast() | Select() if expr.dtype is DType.int64:
+            found = short(expr)
+        case _:
+            return expr
+    return expr if found is None else found
+
+
 def as_index(value: Expr, dtype: DType, facts: Facts) -> Expr | None:
     """An expression of integers for `cast(value, dtype)`, where `value` is floating-point
     arithmetic on one integer and constants; None where there is none that is known to be equal.
 
-    It is `(i * step + ahead) // run + base`, compared at every i of a small range.
+    It is `(i * step + ahead) // run + base` within the limits of `value`, compared at every i of a
+    small range.
     """
-    source = _source(value)
+    source = source_of(value)
     if source is None or facts.interner.is_data(source):
         return None
     lo, hi = interval(source, facts)
-    if lo is None or hi is None or not 2 <= hi - lo + 1 <= _MOST:
+    numbers = numbers_of(lo, hi)
+    if lo is None or numbers is None:
         return None
+    inner, limits = _limits(value)
     with np.errstate(all="ignore"):
-        found = _computed(value, np.arange(lo, hi + 1))
-    if not np.all(np.isfinite(found)) or np.abs(found).max() > 1 << 30:
+        found, free = computed(value, numbers), computed(inner, numbers)
+    if not bounded(found) or not bounded(free):
         return None
-    whole = np.trunc(found).astype(np.int64)
+    # Below zero a cast rounds up; what a limit of zero takes away is no step of the stairs then.
+    whole = (np.floor(free) if limits else np.trunc(free)).astype(np.int64)
     fitted = _line(whole, lo) or _stairs(whole, lo)
     if fitted is None:
         return None
-    step, ahead, run, base = fitted
+    for op, limit in limits:
+        whole = np.maximum(whole, limit) if op is BinaryOp.MAX else np.minimum(whole, limit)
+    if not np.array_equal(whole, np.trunc(found).astype(np.int64)):
+        return None
+    index = _fitted(source, *fitted)
+    for op, limit in limits:
+        index = Binary(op, index, Const(limit, source.dtype))
+    return Cast(index, dtype) if source.dtype is not dtype else index
+
+
+def _fitted(source: Expr, step: int, ahead: int, run: int, base: int) -> Expr:
     index = _plus(Binary(BinaryOp.MUL, source, Const(step, source.dtype)), ahead)
     if run > 1:
         index = Binary(BinaryOp.FLOORDIV, index, Const(run, source.dtype))
-    return Cast(_plus(index, base), dtype) if source.dtype is not dtype else _plus(index, base)
+    return _plus(index, base)
 
 
-def _source(value: Expr) -> Expr | None:
-    """The one integer that floating-point arithmetic is on."""
+def _limits(value: Expr) -> tuple[Expr, list[tuple[BinaryOp, int]]]:
+    """What is held within limits, and these rounded down, the innermost first."""
     match value:
-        case Cast(a=a) if value.dtype.is_float and a.dtype in INDEX_DTYPES:
-            return a
-        case Binary(op=BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL | BinaryOp.DIV, a=a, b=Const()):
-            return _source(a)
+        case Binary(op=BinaryOp.MIN | BinaryOp.MAX as op, a=a, b=Const(value=limit)) if (
+            math.isfinite(limit) and abs(limit) < 1 << 30
+        ):
+            inner, limits = _limits(a)
+            return inner, [*limits, (op, math.floor(limit))]
         case _:
-            return None
-
-
-def _computed(value: Expr, numbers: Value) -> Value:
-    """The numbers that an expression is for those of its source."""
-    if isinstance(value, Binary) and isinstance(value.b, Const):
-        other = np.asarray(value.b.value, numpy_dtype(value.dtype))
-        return binary(value.op, _computed(value.a, numbers), other, value.dtype)
-    return cast(numbers, DType.int64, value.dtype)
+            return value, []
 
 
 def _line(whole: Value, lo: int) -> tuple[int, int, int, int] | None:

@@ -7,14 +7,23 @@ from collections.abc import Sequence
 
 from tedsl.dtypes import DType
 from tedsl.expr.index_arith import add, constant, mul, widened
-from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr
+from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import walk
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import Buffer
 
 SMALL = 1 << 31
 """Elements that an index of 32 bits does not reach."""
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)
+
+
+def flat_index(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
+    """The place of one element among all of a row-major buffer."""
+    place: Expr = Const(0, DType.int64)
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        place = add(mul(place, extent), index)
+    return place
 
 
 def collapse(

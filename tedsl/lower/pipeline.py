@@ -24,6 +24,7 @@ from tedsl.lower.passes.choose_warps import choose_warps
 from tedsl.lower.passes.cut_loops import cut_loops
 from tedsl.lower.passes.fetch_ahead import fetch_ahead
 from tedsl.lower.passes.mark_last_reads import mark_last_reads
+from tedsl.lower.passes.order_lanes import order_lanes
 from tedsl.lower.passes.partition_loops import partition_loops
 from tedsl.lower.passes.run_backwards import run_backwards
 from tedsl.lower.passes.shorten_loops import shorten_loops
@@ -146,6 +147,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("check_registers", check_registers, Level.TILE),
     Pass("carry_states", carry_states, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
+    Pass("order_lanes", order_lanes, Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),
     # After products are found, which have no value of all their axes.
     Pass("check_limits", check_limits, Level.TILE),

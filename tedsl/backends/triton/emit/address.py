@@ -20,10 +20,12 @@ from tedsl.backends.triton.math import functions as math
 from tedsl.backends.triton.math.functions import Text
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
-from tedsl.expr.visit import walk
-from tedsl.index.affine import without_remainders
+from tedsl.expr.visit import substitute, walk
+from tedsl.index.affine import known_multiple, without_remainders
+from tedsl.index.width import in_32_bits
 from tedsl.ir.layout import SMALL, collapse
 from tedsl.ir.nodes import Buffer, Evict, Load
+from tedsl.ir.thread_neighbours import neighbours_of
 
 if TYPE_CHECKING:
     from tedsl.backends.triton.emit.values import Printer
@@ -156,9 +158,10 @@ def _is_remainder(term: Expr) -> bool:
 
 def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
     """The addresses of `buffer[indices]`: a block over the tile axes in the indices."""
-    size = constant_size(buffer)
+    size, given = constant_size(buffer), indices
     large = size is None or size >= SMALL
     shape, indices = collapse(buffer.shape, indices)
+    indices = [in_32_bits(index, printer.writer.ranges) for index in indices]
     steps = strides(shape, DType.int32 if not large else DType.int64)
     access = tuple(zip(indices, steps, strict=True))
     base, tiles = _parts(printer, access, large, remainders=False)
@@ -172,7 +175,7 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
         if len(printer.info(tile).dims) == 1:
             printer.value(tile, name=True)
         offset = plus(offset, _tile_offset(printer, tile, step, large))
-    return _sum(printer, buffer, base, offset)
+    return _sum(printer, buffer, base, offset, _along_narrowed(printer, buffer, given))
 
 
 def _parts(
@@ -219,7 +222,13 @@ def narrow(step: Expr) -> Expr:
             return to(step, DType.int32)
 
 
-def _sum(printer: Printer, buffer: Buffer, base: Expr | None, offset: Expr | None) -> Value:
+def _sum(
+    printer: Printer,
+    buffer: Buffer,
+    base: Expr | None,
+    offset: Expr | None,
+    narrowed: tuple[Axis, int] | None,
+) -> Value:
     text = Text(printer.writer.pointers[buffer])
     if base is not None and not (isinstance(base, Const) and base.value == 0):
         text = _base(printer, buffer, base)
@@ -228,9 +237,43 @@ def _sum(printer: Printer, buffer: Buffer, base: Expr | None, offset: Expr | Non
         flat = len(printer.info(offset).dims) == 1
         wishes = () if flat else (f"{sanitise(buffer.name)}_offsets",)
         tile = printer.value(offset, *wishes, name=flat)
+        if narrowed is not None:
+            tile = _narrow_runs(printer, offset, tile, f"{sanitise(buffer.name)}_runs", *narrowed)
         text = Text(f"{text.text} + {tile.text.at(math.PRODUCT)}", math.SUM)
         dims = tile.dims
     return Value(text, dims, buffer.dtype)
+
+
+def _along_narrowed(
+    printer: Printer, buffer: Buffer, indices: Sequence[Expr]
+) -> tuple[Axis, int] | None:
+    """The axis along which a thread has neighbours, and how many, where there are to be fewer than
+    the widest access to such a block moves."""
+    writer = printer.writer
+    if not writer.neighbours:
+        return None
+    found = neighbours_of(buffer, indices, printer.tiles, writer.facts)
+    if found is None:
+        return None
+    block, along, in_a_run = found
+    return (along, writer.neighbours[block]) if in_a_run and block in writer.neighbours else None
+
+
+def _narrow_runs(
+    printer: Printer, offset: Expr, tile: Value, wish: str, along: Axis, each: int
+) -> Value:
+    """Offsets of which Triton thinks that runs start at multiples of `each` at most, which is how
+    many neighbours it then gives to a thread."""
+    writer, info = printer.writer, printer.info(offset)
+    first = substitute(offset, {along: Const(0, along.dtype)})
+    least = known_multiple(first, writer.facts, each)
+    runs = tuple(least if printer.tiles[d].axis is along else 1 for d in tile.dims)
+    number = writer.number(("runs", info.number, runs))
+    name = writer.lookup(number)
+    if name is None:
+        text = f"tl.multiple_of({tile.text.text}, {runs if len(runs) > 1 else least})"
+        name = writer.define(text, writer.home(info.depth), number, wish)
+    return Value(Text(name), tile.dims, tile.dtype)
 
 
 def _base(printer: Printer, buffer: Buffer, base: Expr) -> Text:

@@ -38,6 +38,7 @@ from tedsl.expr.visit import axes_of
 from tedsl.index.simplify import simplify
 from tedsl.ir.alike import Form, form_of
 from tedsl.ir.nodes import Dot, Finish, For, Func, Guard, LoopKind, Meet, Module, Scope, Stmt
+from tedsl.ir.thread_neighbours import neighbours_of_thread
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.lower.passes.simplify import func_facts
 from tedsl.target import Target
@@ -136,6 +137,7 @@ class _Kernel:
         self.writer.has_tensor_memory = contracts and gpu.has_tcgen05
         self.writer.accuracy = analyse(func)
         self.writer.threads = 32 * (func.launch.num_warps or DEFAULT_WARPS)
+        self.writer.neighbours = neighbours_of_thread(func, facts, self.writer.threads)
         self.params: list[Param] = []
         self.grid: tuple[Expr, ...] = ()
 

@@ -7,7 +7,7 @@ depend on a loop is written in the block outside of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tedsl.backends.triton.emit import float8
@@ -20,6 +20,7 @@ from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.index.facts import Facts
 from tedsl.ir.nodes import Buffer
+from tedsl.ir.thread_neighbours import Neighbours
 
 INDENT = "    "
 WIDTH = 100
@@ -142,6 +143,8 @@ class Writer:
         self.updated_again: frozenset[Buffer] = frozenset()
         self.accuracy = Accuracy()
         self.threads = 32
+        # Of blocks of which a thread is to have fewer neighbours than one access moves, how many.
+        self.neighbours: Mapping[Neighbours, int] = {}
         self._written: set[Buffer] = set()
         self._read: set[Buffer] = set()
         self._numbers: dict[Hashable, int] = {}
