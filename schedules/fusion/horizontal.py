@@ -174,7 +174,7 @@ def read_by_flat(s: Schedule, name: str, beside: Beside) -> bool:
     if not flat or not all_computed(s):
         return False
     view = definitions(s)
-    leader = _loops(view, name, beside.free(flat, _needed(view, name)))
+    leader = _loops(view, name, beside.free(s, flat, [name]))
     return leader is not None and _share(view, name, leader)
 
 
