@@ -56,6 +56,19 @@ def test_copies_of_one_type_are_one_call() -> None:
         assert torch.equal(found, wanted)
 
 
+def test_copies_of_two_types_by_turns_are_a_call_for_each() -> None:
+    """As batch norms count, and keep means and variances."""
+    steps = (*THREE, ("z", "neg", "c"), ("r", "copy_", "cz"))
+    steps = (*steps[:3], *steps[4:], steps[3])
+    graph, before = graph_of(*steps, dtypes="ffi"), graph_of(*steps, dtypes="ffi")
+    stores.store_together(graph)
+    graph.lint()
+    assert called(graph).count("_foreach_copy_.default") == 1
+    assert called(graph).count("copy_.default") == 1
+    for found, wanted in zip(ran(graph), ran(before), strict=True):
+        assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize(
     ("steps", "told"),
     [

@@ -16,16 +16,19 @@ def store_together(graph: Any) -> None:
     of the last of them, where nothing between reads what they write."""
     nodes = list(graph.nodes)
     kinds: dict[Any, list[Any]] = {}
-    for node in nodes:
-        if _is_store(node):
-            fake = node.args[0].meta["val"]
-            kinds.setdefault((fake.dtype, fake.device), []).append(node)
+    stores = dict.fromkeys(node for node in nodes if _is_store(node))
+    for node in stores:
+        fake = node.args[0].meta["val"]
+        kinds.setdefault((fake.dtype, fake.device), []).append(node)
     place = {node: n for n, node in enumerate(nodes)}
+    targets = [store.args[0] for store in stores]
     for copies in kinds.values():
         first, last = place[copies[0]], place[copies[-1]]
         written = {copy.args[0] for copy in copies}
-        between = [node for node in nodes[first:last] if node not in copies]
-        apart = len(written) == len(copies) and not any(
+        # Stores of other types into other arguments read nothing that these write.
+        between = [node for node in nodes[first:last] if node not in stores]
+        once = sum(target in written for target in targets) == len(written)
+        apart = once and not any(
             changes(node) or not written.isdisjoint(node.all_input_nodes) for node in between
         )
         if len(copies) < 2 or not apart:
