@@ -72,7 +72,8 @@ def _closer(
         if inner.axis not in used or last.axis not in used:
             continue
         flat = flat_index(load.buffer, load.indices)
-        if any(stride_of(flat, t.axis, facts) == 1 for t in tile if t.axis in used):
+        steps = [stride_of(flat, t.axis, facts) for t in tile if t.axis in used]
+        if any(isinstance(step, int) and step == 1 for step in steps):
             return False
         size = load.buffer.dtype.nbytes
         sides = [_sectors(flat, each, size) for each in (inner, last)]
