@@ -430,7 +430,7 @@ def test_what_a_launched_step_stores_outside_of_it(home: str) -> None:
     if home == "root":
         copy.store_root()
     else:
-        copy.store_at(s[scan], s[scan].op.axis[0])
+        copy.store_at(s["scan"], s["scan"].op.axis[0])
     rng = np.random.default_rng(0)
     given = rng.integers(-2, 2, (steps, n)).astype(np.float32)
     weights = rng.integers(-1, 2, (n, n)).astype(np.float32)

@@ -157,7 +157,7 @@ def _in_turns(stmt: Accumulate, contract: TileAxis, same: Mapping[Buffer, Store]
     if any(_in_registers(value, contract.axis) for value in values):
         _refuse(stmt, contract)
     turn = Axis(f"{contract.axis.name}_turn", dtype=contract.axis.dtype)
-    here = {contract.axis: add(mul(turn, as_index(part)), contract.axis)}
+    here: dict[Expr, Expr] = {contract.axis: add(mul(turn, as_index(part)), contract.axis)}
     inner = replace(contract, extent=part)
     tile = tuple(inner if t is contract else t for t in stmt.tile)
     body = substitute_stmt(replace(stmt, values=values, tile=tile), here)
