@@ -165,8 +165,7 @@ def _derive(
     engine = importlib.import_module("tedsl.scheduling.algebra.derive")
     derive_repair: Callable[..., Repair | Refusal] = engine.derive_repair
 
-    several = len(tags) > 1 and adds(reduce.reducer)
-    members, stays = stops
+    several, (members, stays) = len(tags) > 1 and adds(reduce.reducer), stops
 
     def repair(found: TagReads, defer: bool) -> Repair | Refusal:
         return derive_repair(
