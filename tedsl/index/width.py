@@ -86,8 +86,8 @@ def fits_32_bits(expr: Expr, facts: Facts) -> bool:
 
 
 def in_32_bits(expr: Expr, facts: Facts) -> Expr:
-    """A 64-bit integer as the same arithmetic of 32 bits, where no part of it leaves them; else
-    `expr`."""
+    """A 64-bit integer that is one of 32 bits, as arithmetic of these where its parts are such too;
+    else `expr`."""
     memo: dict[Expr, Expr | None] = {}
 
     def short(node: Expr) -> Expr | None:
@@ -95,20 +95,21 @@ def in_32_bits(expr: Expr, facts: Facts) -> Expr:
             memo[node] = made(node) if fits_32_bits(node, facts) else None
         return memo[node]
 
-    def made(node: Expr) -> Expr | None:
+    def made(node: Expr) -> Expr:
         match node:
             case Const(value=value):
                 return Const(int(value), DType.int32)
             case Cast(a=a) if a.dtype is DType.int32:
                 return a
-            case Binary(op=op, a=a, b=b):
+            case Binary(a=a, b=b) | Select(a=a, b=b):
                 left, right = short(a), short(b)
-                return None if left is None or right is None else Binary(op, left, right)
-            case Select(condition=condition, a=a, b=b):
-                left, right = short(a), short(b)
-                return None if left is None or right is None else Select(condition, left, right)
+                if left is None or right is None:
+                    return Cast(node, DType.int32)
+                if isinstance(node, Binary):
+                    return Binary(node.op, left, right)
+                return Select(node.condition, left, right)
             case _:
-                return None
+                return Cast(node, DType.int32)
 
     match expr:
         case Cast(dtype=DType.int32, a=a) if a.dtype is DType.int64:

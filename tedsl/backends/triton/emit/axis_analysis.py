@@ -24,6 +24,7 @@ The contract, which this module and `values` enforce:
     (`tl.multiple_of`, whose word counts), where its own number may be one of those above.
 3.  Of hints that say more than the analysis there are none but products with constants
     (`divisibility`), and what the launcher says of arguments is looked at again at every call.
+    Those that say less are for threads to have fewer neighbours (`ir.thread_neighbours`).
 
 What is compared with a constant is the other's business: runs, divisors and constancies of
 comparisons are right where those of their operands are, also below zero, since Triton takes no run
