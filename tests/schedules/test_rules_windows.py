@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
 import pytest
 import rule_cases as c
 from rule_cases import RuleCase
-from rule_checks import drawn, interpreted
+from rule_checks import compiled, drawn, interpreted
 
 import tedsl as te
+from tedsl.expr.nodes import Axis, Expr
 from tedsl.schedules import schedule_for
 from tedsl.schedules.gpu.columns import columns_and_full
 from tedsl.scheduling.handles.schedule import Schedule
@@ -183,3 +185,53 @@ def test_the_condition_of_a_load_is_its_mask() -> None:
         source = te.build(stored_around("float16", value), "triton-interpret").source
         assert ("tl.where(" in source) is chosen
         assert "tl.dot(" in source
+
+
+def by_channel(shape: tuple[int, int, int, int], taps: int, last: bool, dtype: str) -> Tensor:
+    """A depthwise convolution as PyTorch has it: filters first, channels first or `last`."""
+    n, size, channels, _ = shape
+    wide = size + taps - 1
+    x = c.p(*((n, wide, wide, channels) if last else (n, channels, wide, wide)), dtype=dtype)
+    w = c.p(channels, taps, taps, dtype=dtype, name="w")
+    q, r = te.reduce_axis((0, taps), name="q"), te.reduce_axis((0, taps), name="r")
+
+    def product(b: Axis, f: Axis, y: Axis, z: Axis) -> Expr:
+        found = x[b, y + q, z + r, f] if last else x[b, f, y + q, z + r]
+        return te.sum(found.astype("float32") * w[f, q, r].astype("float32"), axis=[q, r])
+
+    if last:
+        return te.compute((n, size, size, channels), lambda b, y, z, f: product(b, f, y, z), "rows")
+    return te.compute((n, channels, size, size), product, "rows")
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_filters_may_have_their_channels_last(turned: bool) -> None:
+    case = RuleCase("depthwise", lambda: by_channel((4, 12, 8, 0), 3, True, "float16"))
+    s = interpreted(case, "cuda:sm_90", {"rows.turn_w": turned})
+    assert any(stage.name == "w.global" for stage in s.stages) == turned
+    compiled(case, "triton-interpret", {"rows.turn_w": turned})
+
+
+@pytest.mark.parametrize(("size", "turned"), [(56, True), (4, False)])
+def test_filters_of_large_images_have_their_channels_last(size: int, turned: bool) -> None:
+    """Channels of the image are loaded as vectors, those of the filter one by one otherwise."""
+    s = schedule_for(by_channel((64, size, 96, 0), 7, True, "bfloat16"), "cuda:sm_90")
+    assert any(stage.name == "w.global" for stage in s.stages) == turned
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_a_thread_loads_in_one_piece_fits_its_registers(dtype: str) -> None:
+    """Seven by seven terms of 16 results each in one piece: 32 registers, 4864 bytes of stack."""
+    made = schedule_for(by_channel((4, 96, 128, 0), 7, False, dtype), "cuda:sm_90")
+    assert "for r in 0..7  (unrolled)" in str(made) and "for q in 0..7\n" in str(made)
+    kernel = te.build(made, target="cuda:sm_90", cache=False)
+    assert all(each.stack == 0 for each in kernel.resources.values())
+
+
+@pytest.mark.parametrize("size", [7, 14])
+def test_small_images_have_tiles_of_vectors(size: int) -> None:
+    """Tiles of 8 for 7 places leave an eighth idle; a thread for each result loads no vectors."""
+    s = schedule_for(by_channel((64, size, 768, 0), 7, True, "bfloat16"), "cuda:sm_90")
+    chosen = {knob.name: knob.chosen for knob in s.knobs}
+    tile = [chosen[f"rows.{side}"] for side in ("columns", "rows", "high")]
+    assert math.prod(int(str(n)) for n in tile) >= 1024

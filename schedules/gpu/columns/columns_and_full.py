@@ -25,6 +25,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
+from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
@@ -43,10 +44,15 @@ WRITTEN_OUT = 64
 # Terms with arithmetic, and their arithmetic, that are unrolled in one piece: compilers are slow to
 # schedule long chains of it, once for each result of a thread.
 COMPUTED, ARITHMETIC = 49, 192
+# Registers that a thread loads in one piece: ptxas gives 32 to a kernel that fills 800, and leaves
+# the rest on the stack (sm_90); one that fills 400 has what it needs.
+LOADED = 512
 WINDOWS, LEAST_WINDOWS = 2048, 128
 WIDTHS = (16, 32, 64, 128)
 HEIGHTS = (1, 2, 4, 8, 16, 32)
 IDLE = 1 / 8
+# The share where a tile would otherwise have no vector of results for each thread of four warps.
+MORE_IDLE, VECTORS = 1 / 6, 1024
 # From so many results on a flat index is no 32-bit number.
 LARGEST = 1 << 31
 # Bytes of one vector access to memory, and those that a program loads in an iteration.
@@ -138,15 +144,18 @@ def fold_few(s: Schedule, group: Group) -> None:
     if _strided(view, group, lane):
         _one_each(s, group)
         return
+    put_lanes_last(s, group, lane)
+    view = definitions(s)
     others = [a for a in root.axes if a is not lane]
     results = volume(root.axes)
     largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
-    width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS))
+    idle = _share_idle((lane, *reversed(others[-2:])), largest)
+    width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS, idle))
     outer, inner = stage.split(lane, factor=width)
     outers, lanes, tile = [outer], [inner], width
     for axis, name in zip(reversed(others[-2:]), ("rows", "high"), strict=False):
         within = [n for n in HEIGHTS if n * tile <= largest] or [1]
-        size = pick(s, f"{stage.name}.{name}", HEIGHTS, *_fitting(axis, within))
+        size = pick(s, f"{stage.name}.{name}", HEIGHTS, *_fitting(axis, within, idle))
         if size == 1:
             outers.insert(0, axis)
             continue
@@ -157,14 +166,17 @@ def fold_few(s: Schedule, group: Group) -> None:
     grid = bind_all(stage, outers)
     for axis in lanes:
         stage.vectorize(axis)
+    warps = pick_warps(s, stage, (1, 2, 4, 8), 4, tile)
     for name in reversed(group.inner):
         inner_stage = s[name]
         if reduce_axes(inner_stage):
-            _write_out(inner_stage, _arithmetic(view[name]))
+            own = next((a for a in view[name].axes if group.axes[name].get(a) is lane), lane)
+            each = loaded(view[name], own, max(1, tile // (32 * warps)))
+            _write_out(inner_stage, _arithmetic(view[name]), each)
             inner_stage.compute_at(stage, grid)
         else:
             inner_stage.compute_inline()
-    stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), 4, tile))
+    stage.launch(num_warps=warps)
 
 
 def _strided(view: View, group: Group, lane: Axis) -> bool:
@@ -224,11 +236,12 @@ def _ones_last(axes: Sequence[Axis]) -> list[Axis]:
     return [*long_axes(axes), *(axis for axis in axes if extent_of(axis) == 1)]
 
 
-def _write_out(inner: Stage, each: int) -> None:
-    """Unroll a reduction, of which a term takes so much arithmetic; where that is too much
-    together, the last of its loops, as far as it goes."""
+def _write_out(inner: Stage, each: int, filled: int = 1) -> None:
+    """Unroll a reduction, of which a term takes so much arithmetic and fills so many registers;
+    where that is too much together, the last of its loops, as far as it goes."""
     axes = reduce_axes(inner)
     left = WRITTEN_OUT if each == 0 else min(COMPUTED, ARITHMETIC // (1 + each))
+    left = min(left, max(1, LOADED // max(1, filled)))
     for axis in reversed(axes):
         extent = extent_of(axis) or 1
         part = max(n for n in range(1, max(1, min(left, extent)) + 1) if extent % n == 0)
@@ -269,9 +282,18 @@ def read_twice(view: View, group: Group) -> bool:
     return bool(first.intersection(*others))
 
 
-def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
-    """The largest part of an axis that wastes little of its last tile, or else the one that wastes
-    least; and the largest that is of use."""
+def _share_idle(axes: Sequence[Axis], largest: int) -> float:
+    """How large a share of the last tile along each of these axes may be idle, the lanes first."""
+    tile = 1
+    for axis in axes:
+        choices = WIDTHS if tile == 1 else [n for n in HEIGHTS if n * tile <= largest] or [1]
+        tile *= _fitting(axis, choices, IDLE)[0]
+    return IDLE if tile >= min(VECTORS, largest) else MORE_IDLE
+
+
+def _fitting(axis: Axis, choices: Sequence[int], share: float) -> tuple[int, int | None]:
+    """The largest part of an axis that wastes no more than a `share` of its last tile, or else the
+    one that wastes least; and the largest that is of use."""
     extent = extent_of(axis)
     if extent is None:
         return max(choices), None
@@ -281,7 +303,7 @@ def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
         return -(-extent // size) * size / max(extent, 1) - 1.0
 
     known = [size for size in choices if size <= most] or [most]
-    fine = [size for size in known if idle(size) <= IDLE]
+    fine = [size for size in known if idle(size) <= share]
     return max(fine) if fine else min(known, key=idle), most
 
 

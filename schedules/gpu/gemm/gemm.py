@@ -103,7 +103,8 @@ def contract(s: Schedule, group: Group) -> None:
     tail = divide_tail(s, group, inner, work, chains)
     if tail is None:
         made = _make_loops(s, group, work)
-        pad_rows(s, group.root)
+        if not joined:
+            pad_rows(s, group.root)
     else:
         made = _make_loops(s, group, tail.others)
         stage = fold_tail(s, tail, made)

@@ -49,6 +49,8 @@ Order: TypeAlias = tuple[int, ...]
 
 # Bytes that padded rows are a multiple of: a cache line.
 LINE = 128
+# What DRAM and L2 move at least.
+SECTOR = 32
 # The alignment in bytes that TMA descriptors need.
 SIXTEEN = 16
 # Bytes that a thread copies to shared memory at least (cp.async).
@@ -82,21 +84,21 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
                 users.setdefault(tensor, []).append(each)
                 wanted.setdefault(tensor, set()).add(found)
     for tensor, names in users.items():
-        through = _through(s, tensor, names)
-        if not through or len(wanted[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
+        direct = through(s, tensor, names)
+        if not direct or len(wanted[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
             continue
         one = wanted[tensor].pop()
-        if one.parts is not None and not _read_so(s, tensor, through, one.parts):
+        if one.parts is not None and not _read_so(s, tensor, direct, one.parts):
             continue
         points = _points(tensor) if one.parts is None else one.parts.points
         pays = _operations(s, names) > one.worth * (points * tensor.dtype.nbytes + LAUNCH)
         if one.parts is None:
-            _lay_out(s, name, tensor, through, one.order, pays)
+            _lay_out(s, name, tensor, direct, one.order, pays)
             continue
         placed = s[tensor].plan.placement
         own = placed.at_root and not placed.head
         if own and flip(s, f"{name}.pack_{s[tensor].name}", pays):
-            _pack(s, tensor, through, one.parts, one.order)
+            _pack(s, tensor, direct, one.parts, one.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]
     return inner, worth
 
 
-def _through(s: Schedule, tensor: Tensor, users: Sequence[str]) -> list[str]:
+def through(s: Schedule, tensor: Tensor, users: Sequence[str]) -> list[str]:
     """The stages that read a tensor for the kernel's contractions: these, or what is inlined there;
     none where others read it through that."""
     found: list[str] = []
@@ -249,9 +251,9 @@ def _lay_out(
     if not isinstance(op, ComputeOp):
         return
     if not moved or not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
-        copy.storage_align(op.axes[-2], factor)
+        copy.storage_align(op.axes[-2], _rows_at(op.outputs[0]))
     across = op.axes[order.index(tensor.ndim - 1) if moved else -2]
-    _copied(s, copy, op, across, 16 if moved else 8)
+    copied(s, copy, op, across, 16 if moved else 8)
 
 
 def _pack(s: Schedule, tensor: Tensor, users: Sequence[str], parts: Parts, order: Order) -> None:
@@ -261,14 +263,22 @@ def _pack(s: Schedule, tensor: Tensor, users: Sequence[str], parts: Parts, order
     if not isinstance(op, ComputeOp):
         return
     if not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
-        copy.storage_align(op.axes[-2], LINE // tensor.dtype.nbytes)
+        copy.storage_align(op.axes[-2], _rows_at(op.outputs[0]))
     nearest = min(range(len(order)), key=lambda n: parts.steps[n])
     moved = nearest != order[-1]
     across = op.axes[order.index(nearest) if moved else -2]
-    _copied(s, copy, op, across, 16 if moved else 8)
+    copied(s, copy, op, across, 16 if moved else 8)
 
 
-def _copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> None:
+def _rows_at(copy: Tensor) -> int:
+    """The elements that padded rows of a copy start at multiples of: short ones are not padded to
+    lines, which gathered lanes would load in vain."""
+    wide = size_of(copy.shape[-1])
+    short = wide is not None and wide * copy.dtype.nbytes < LINE
+    return (SECTOR if short else LINE) // copy.dtype.nbytes
+
+
+def copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> None:
     """The copy kernel: tiles of neighbours in a row by a `few` elements `across`."""
     high, wide = (extent_of(axis) or 1 for axis in (across, op.axes[-1]))
     columns = pick(s, f"{stage.name}.columns", (128, 256, 512), 256, pow2_at_least(wide))

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.visit import axes_of
-from tedsl.schedules.analysis.nests import among, is_reduction
-from tedsl.schedules.analysis.views import View, definitions, size_of
-from tedsl.schedules.gpu.gemm.operand_layouts import LINE, SIXTEEN
+from tedsl.schedules.analysis.nests import is_reduction
+from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of
+from tedsl.schedules.gpu.gemm.operand_layouts import LINE, SECTOR, SIXTEEN
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
-
-# Bytes that padded rows are a multiple of: what DRAM and L2 move at least.
-SECTOR = 32
 
 
 def pad_rows(s: Schedule, root: str) -> None:
@@ -50,5 +47,8 @@ def _by_rows(view: View, root: str) -> bool:
 
 
 def _along_rows(op: ComputeOp, read: TensorRead) -> bool:
-    along = axes_of(read.indices[-1])
-    return is_reduction(op) and any(among(axis, op.reduce_axes) for axis in along)
+    """True of a reduction of rows by themselves; several in a row are neighbours in memory, which
+    are folded as one."""
+    inside, around = (axes_of(*part) for part in (read.indices[-1:], read.indices[:-1]))
+    folded = [axis for axis in op.reduce_axes if extent_of(axis) != 1]
+    return is_reduction(op) and bool(folded) and all(a in inside - around for a in folded)
