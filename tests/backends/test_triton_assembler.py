@@ -12,12 +12,12 @@ from cut_sums import carries, rolled
 from mixed_lanes import lanes_run_over, rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
 from sm_90_code import assembled, assembly
-from window_parts import partial_extremes
+from window_parts import greatest_of_negated, partial_extremes
 
 import tedsl as te
 from tedsl.backends.triton.compile import assembler
 from tedsl.backends.triton.compile.assembler import assembled as assemble
-from tedsl.backends.triton.compile.assembler import complemented, unpacked, unpromised
+from tedsl.backends.triton.compile.assembler import complemented, signed, unpacked, unpromised
 from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
 
@@ -195,3 +195,55 @@ def test_kernels_subtract_from_no_upper_half(tmp_path: Path) -> None:
     for info in compile_offline(program, "sm_90"):
         assert complemented(info.ptx) == info.ptx
         assert not NEGATED.search(assembly(info.cubin, tmp_path))
+
+
+EXTREMES = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry extremes(.param .u64 to, .param .u64 from)
+{
+\t.reg .b32 %r<9>;
+\t.reg .b64 %rd<3>;
+\tld.param.u64 %rd1, [to];
+\tld.param.u64 %rd2, [from];
+\tld.global.b32 %r1, [%rd2];
+\tld.global.b32 %r2, [%rd2+4];
+\tld.global.b32 %r3, [%rd2+8];
+\tneg.s32 \t%r4, %r1;
+\tneg.s32 \t%r5, %r2;
+\tneg.s32 \t%r6, %r3;
+\tmax.s32 \t%r7, %r4, %r5;
+\tmax.s32 \t%r8, %r7, %r6;
+\tst.global.b32 [%rd1], %r8;
+\tret;
+}
+"""
+
+
+def _of_three(code: str) -> bool:
+    """True where one instruction takes three numbers, of which fewer than three were negated."""
+    return "VIMNMX3" in code and len(re.findall(r"RZ, -R|-R\d+, RZ", code)) < 3
+
+
+def test_no_sign_of_an_extreme_is_lost(tmp_path: Path) -> None:
+    """The greatest of -0, --2 and -0 was 0."""
+    assert not _of_three(assembled(signed(EXTREMES), tmp_path))
+    if not _of_three(assembled(EXTREMES, tmp_path)):
+        pytest.skip("this ptxas gets it right: `signed` may not be needed any more")
+
+
+@pytest.mark.parametrize("negated", ["neg.s32 \t{}, {};", "sub.s32 \t{}, 0, {};"])
+def test_only_negated_numbers_of_extremes_are_said_otherwise(negated: str) -> None:
+    ptx = re.sub(r"neg\.s32 \t(%r\d), (%r\d);", lambda m: negated.format(m[1], m[2]), EXTREMES)
+    got = signed(ptx)
+    assert got.count("not.b32 %tedsl, ") == 3 and signed(got) == got
+    alone = ptx.replace("max.s32 \t%r8, %r7, %r6", "add.s32 \t%r8, %r7, %r6")
+    assert signed(alone) == alone, "one instruction takes two"
+
+
+def test_kernels_lose_no_sign(tmp_path: Path) -> None:
+    s, *_ = greatest_of_negated()
+    program = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
+    (info,) = compile_offline(program, "sm_90")
+    assert signed(info.ptx) == info.ptx
+    assert not _of_three(assembly(info.cubin, tmp_path))

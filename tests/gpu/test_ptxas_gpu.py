@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mixed_lanes import rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
-from window_parts import partial_extremes
+from window_parts import greatest_of_negated, partial_extremes
 
 import tedsl as te
 from tedsl.reference.reference import evaluate
@@ -44,6 +44,19 @@ def test_windows_in_parts() -> None:
     torch = pytest.importorskip("torch")
     s, x, y = partial_extremes()
     data = np.random.default_rng(1).integers(-3, 4, (16, 3, 7, 4)).astype(np.int32)
+    (want,) = evaluate([y], {x: data})
+    got = te.build(s, target="cuda")(torch.tensor(data, device="cuda"))
+    np.testing.assert_array_equal(got.cpu().numpy(), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_greatest_of_negated(place: int) -> None:
+    """Two maxima as one instruction, of which any number may be the greatest."""
+    torch = pytest.importorskip("torch")
+    s, x, y = greatest_of_negated()
+    data = np.zeros(3, np.int32)
+    data[place] = -2
     (want,) = evaluate([y], {x: data})
     got = te.build(s, target="cuda")(torch.tensor(data, device="cuda"))
     np.testing.assert_array_equal(got.cpu().numpy(), want)

@@ -1,4 +1,5 @@
-"""A kernel that subtracts from quotients, for which ptxas takes a carry for no borrow."""
+"""Kernels that ptxas gets wrong: one that subtracts from quotients, where it takes a carry for no
+borrow, and one of extremes of negated numbers, where it loses a sign."""
 
 from __future__ import annotations
 
@@ -33,3 +34,10 @@ def partial_extremes() -> tuple[Schedule, Tensor, Tensor]:
     for stage, axis in ((parts, j), (held, held.op.axis[3]), (held, inner)):
         stage.vectorize(axis)
     return s, x, y
+
+
+def greatest_of_negated() -> tuple[Schedule, Tensor, Tensor]:
+    """The schedule, its input int32[3] and its output int32[1]."""
+    x, k = te.placeholder((3,), "int32", name="x"), te.reduce_axis((0, 3), name="k")
+    y = te.compute((1,), lambda i: te.max(x[i + k] * -1, axis=k), name="y")
+    return te.create_schedule(y), x, y

@@ -24,6 +24,10 @@ and takes what that carries for what does not borrow, which fails for 0.  The up
 small by 1 wherever the lower half of b is 0: `i // 7 - 0` is negative.  Said as a + ~b + 1 it is
 right, and as short.
 
+The same makes one instruction of two minima or maxima of 32-bit integers for sm_90 and sm_100, and
+loses the sign of a negated number among the three (`max(max(-a, -b), -c)` as `VIMNMX3 -a, b, -c`).
+A number negated as ~b + 1 is added on the way, and keeps it.
+
 Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
 Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changes it,
 a tile is reshaped), the next turn writes these registers while products still read them, however
@@ -71,6 +75,17 @@ _COMPLEMENT = """{{
 	not.b64 %tedsl0, {b};
 	add.s64 %tedsl1, {a}, %tedsl0;
 	add.s64 {to}, %tedsl1, 1;
+	}}"""
+_EXTREME = re.compile(r"^\s*(?:max|min)\.[su]32\s+%r\d+,\s*(%r\d+),\s*(%r\d+);", re.MULTILINE)
+_NEGATED = re.compile(
+    r"^(\s*)(?:neg\.s32\s+(%r\d+),\s*(%r\d+)|sub\.s32\s+(%r\d+),\s*0,\s*(%r\d+)"
+    r"|mul\.lo\.s32\s+(%r\d+),\s*(%r\d+),\s*-1);",
+    re.MULTILINE,
+)
+_PLUS_ONE = """{{
+	.reg .b32 %tedsl;
+	not.b32 %tedsl, {a};
+	add.s32 {to}, %tedsl, 1;
 	}}"""
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{(%\w+)")
 _COPIED = re.compile(r"mov\.b32 (%\w+), %\w+;")
@@ -141,6 +156,21 @@ def complemented(ptx: str) -> str:
     return _DIFFERENCE.sub(added, ptx) if upper else ptx
 
 
+def signed(ptx: str) -> str:
+    """PTX in which no minimum or maximum takes a negated number that ptxas would take as it is."""
+    pairs = _EXTREME.findall(ptx)
+    if len(pairs) < 2:
+        return ptx
+    taken = {register for pair in pairs for register in pair}
+
+    def plus_one(found: re.Match[str]) -> str:
+        indent, *terms = (each for each in found.groups() if each is not None)
+        to, a = terms
+        return indent + _PLUS_ONE.format(to=to, a=a) if to in taken else found[0]
+
+    return _NEGATED.sub(plus_one, ptx)
+
+
 def waiting(ptx: str) -> str:
     """PTX whose loops end when no product reads registers any more: each way back of a loop with
     products waits.  All threads of a warp go there together, as they have to for a wait."""
@@ -165,7 +195,7 @@ def waiting(ptx: str) -> str:
 
 
 def _right(ptx: str) -> str:
-    return waiting(complemented(unpacked(ptx)))
+    return waiting(signed(complemented(unpacked(ptx))))
 
 
 def assembled(
