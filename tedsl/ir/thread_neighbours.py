@@ -128,7 +128,7 @@ def neighbours_of(
     if not axes:
         return None
     flat = flat_index(buffer, indices)
-    run = next((t for t in reversed(axes) if _stride(flat, t.axis, facts) == 1), None)
+    run = next((t for t in reversed(axes) if _is_one(_stride(flat, t.axis, facts))), None)
     along = axes[-1] if run is None else run
     block = Neighbours(prod(t.extent for t in axes), along.extent)
     return block, along.axis, run is not None
@@ -275,6 +275,10 @@ def _stride(flat: Expr, axis: Axis, facts: Facts) -> int | Expr | None:
     """How far apart neighbours are; None where that is not only of whole numbers."""
     computed = any(isinstance(n, (Select, Unary)) or n.dtype.is_float for n in walk(flat))
     return None if computed else stride_of(flat, axis, facts)
+
+
+def _is_one(step: int | Expr | None) -> bool:
+    return isinstance(step, int) and step == 1
 
 
 def _number(expr: Expr) -> int:

@@ -215,3 +215,27 @@ def test_what_stores_more_is_stored_by_no_other() -> None:
     d = _fold(x, "d", lambda i, k: q[i, k] - a[i])
     s = schedule_for([q, c, a, z, d], "cuda:sm_90")
     _agrees(s, _data(x, y, h))
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_starts_of_tuples_are_copied_each(target: str) -> None:
+    """A copy of several results, which a tile does without, was the first of them twice."""
+    x, k = te.placeholder((6, 4), "int32", name="x"), te.reduce_axis((0, 4), name="k")
+    paired = te.comm_reducer(
+        lambda a, b: (te.minimum(a[0], b[0]), te.maximum(a[1], b[1])),
+        lambda *_: (2147483647, -2147483648),
+        name="paired",
+    )
+    results = te.compute((6,), lambda i: paired((x[i, k], x[i, k]), axis=k), name="ends")
+    s = te.create_schedule(results[1])
+    ends = s["ends"]
+    local = s.cache_write([ends.op.output(0), ends.op.output(1)], "local")[0]
+    outer, inner = ends.split(ends.op.axis[0], factor=2)
+    ends.bind(outer, "blockIdx.x")
+    ends.bind(inner, "threadIdx.x")
+    s[local].compute_at(ends, inner)
+    s.decompose_reduction(s[local].op.output(0), s[local].op.axis[0])
+    s.decompose_reduction(s[local].op.output(0), s[local].op.reduce_axis[0])
+    data = np.random.default_rng(0).integers(-9, 9, (6, 4)).astype(np.int32)
+    got = te.build(s, target, cache=False)(data)
+    np.testing.assert_array_equal(got, data.max(1))

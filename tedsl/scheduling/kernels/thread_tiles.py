@@ -114,10 +114,12 @@ def _movable(plan: Plan, stage: StagePlan) -> bool:
 
 def _again(plan: Plan, stage: StagePlan) -> bool:
     """True for a copy in registers of what is held in the same kernel: C.local[i] = C.shared[i]."""
-    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
-    if not isinstance(body, TensorRead) or not _movable(plan, stage):
+    if not isinstance(stage.op, ComputeOp) or not _movable(plan, stage):
         return False
-    return stage.scope is Scope.LOCAL and plan.stage_of(body.tensor.op).placement.axis is not None
+    return stage.scope is Scope.LOCAL and all(
+        isinstance(body, TensorRead) and plan.stage_of(body.tensor.op).placement.axis is not None
+        for body in stage.op.bodies
+    )
 
 
 def _apart(plan: Plan, stage: StagePlan, bounds: Bounds) -> bool:

@@ -294,7 +294,8 @@ def _reading(
         if source is not None:
             key = node.tensor, tuple(map(same.rep, node.indices))
             if key not in written:
-                body, places = source.bodies[0], at(source.axes, node.indices)
+                body = source.bodies[node.tensor.index]
+                places = at(source.axes, node.indices)
                 written[key] = substitute(body, places)
                 if not all(isinstance(i, Axis) for i in node.indices) and divides(written[key]):
                     written[key] = put_together(written[key])
