@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from window_parts import few_products
 
 import tedsl as te
 from tedsl.backends.triton.compile.offline import compile_offline
@@ -391,3 +393,11 @@ def test_waves_of_large_tiles_are_the_library_s(
     assert "turn" not in emit(lower(s.plan, target), target).source
     s[y].launch(num_warps=16)
     assert "turned_bfloat16(turn)" in emit(lower(s.plan, target), target).source
+
+
+@pytest.mark.parametrize("depth", [2, 4])
+def test_sums_of_few_products_stay_sums(depth: int) -> None:
+    """Triton makes `tl.sum(a[:, :, None] * b[None, :, :], axis=1)` a product of matrices, of TF32."""
+    s, *_ = few_products(depth)
+    kernel = te.build(s, "cuda:sm_90", cache=False)
+    assert re.search(r"tl\.sum\(\w+\[None, :, :\] \* \w+\[:, :, None\], axis=1\)", kernel.source)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mixed_lanes import rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
-from window_parts import greatest_of_negated, partial_extremes
+from window_parts import few_products, greatest_of_negated, partial_extremes
 
 import tedsl as te
 from tedsl.reference.reference import evaluate
@@ -60,3 +60,18 @@ def test_greatest_of_negated(place: int) -> None:
     (want,) = evaluate([y], {x: data})
     got = te.build(s, target="cuda")(torch.tensor(data, device="cuda"))
     np.testing.assert_array_equal(got.cpu().numpy(), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("depth", [2, 4])
+def test_few_products(depth: int) -> None:
+    """Not several times as large, and of all digits of float32."""
+    torch = pytest.importorskip("torch")
+    s, a, b, c = few_products(depth)
+    rng = np.random.default_rng(1)
+    left = rng.standard_normal((16, depth)).astype(np.float32)
+    right = rng.standard_normal((depth, 16)).astype(np.float32)
+    (want,) = evaluate([c], {a: left, b: right})
+    kernel = te.build(s, target="cuda")
+    got = kernel(torch.tensor(left, device="cuda"), torch.tensor(right, device="cuda"))
+    np.testing.assert_allclose(got.cpu().numpy(), want, rtol=1e-5, atol=1e-6)

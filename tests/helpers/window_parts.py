@@ -1,5 +1,6 @@
-"""Kernels that ptxas gets wrong: one that subtracts from quotients, where it takes a carry for no
-borrow, and one of extremes of negated numbers, where it loses a sign."""
+"""Kernels that ptxas or Triton get wrong: one that subtracts from quotients, where ptxas takes a
+carry for no borrow, one of extremes of negated numbers, where it loses a sign, and sums of few
+products, of which Triton makes a matrix product."""
 
 from __future__ import annotations
 
@@ -41,3 +42,22 @@ def greatest_of_negated() -> tuple[Schedule, Tensor, Tensor]:
     x, k = te.placeholder((3,), "int32", name="x"), te.reduce_axis((0, 3), name="k")
     y = te.compute((1,), lambda i: te.max(x[i + k] * -1, axis=k), name="y")
     return te.create_schedule(y), x, y
+
+
+def few_products(depth: int) -> tuple[Schedule, Tensor, Tensor, Tensor]:
+    """The schedule of a tile of sums of `depth` < 8 products, its factors float32[16, depth] and
+    float32[depth, 16], and its output float32[16, 16]: no matrix product."""
+    a, b = te.placeholder((16, depth), name="a"), te.placeholder((depth, 16), name="b")
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute((16, 16), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    s = te.create_schedule(c)
+    local = s[s.cache_write(c, "local")]
+    i, j = s[c].op.axis
+    outer, inner = s[c].split(i, factor=16)
+    s[c].bind(outer, "blockIdx.x")
+    local.compute_at(s[c], outer)
+    row, column = local.op.axis
+    local.reorder(row, local.op.reduce_axis[0], column)
+    for stage, axis in ((s[c], inner), (s[c], j), (local, local.op.reduce_axis[0])):
+        stage.vectorize(axis)
+    return s, a, b, c
