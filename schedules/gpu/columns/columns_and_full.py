@@ -240,8 +240,9 @@ def _write_out(inner: Stage, each: int, filled: int = 1) -> None:
     """Unroll a reduction, of which a term takes so much arithmetic and fills so many registers;
     where that is too much together, the last of its loops, as far as it goes."""
     axes = reduce_axes(inner)
-    left = WRITTEN_OUT if each == 0 else min(COMPUTED, ARITHMETIC // (1 + each))
-    left = min(left, max(1, LOADED // max(1, filled)))
+    left = WRITTEN_OUT
+    if each:
+        left = min(COMPUTED, ARITHMETIC // (1 + each), max(1, LOADED // max(1, filled)))
     for axis in reversed(axes):
         extent = extent_of(axis) or 1
         part = max(n for n in range(1, max(1, min(left, extent)) + 1) if extent % n == 0)

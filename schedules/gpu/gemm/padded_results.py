@@ -22,10 +22,10 @@ def pad_rows(s: Schedule, root: str) -> None:
     """The knob `padded` of a result that reductions along its rows read, and what depends on
     those: kernels of rows."""
     op = s[root].op
-    if not isinstance(op, ComputeOp) or len(op.outputs) > 1 or op.outputs[0].ndim < 2:
+    if not isinstance(op, ComputeOp) or any(each.op is op for each in s.outputs):
         return
-    out = op.outputs[0]
-    if any(each.op is op for each in s.outputs):
+    out, *others = op.outputs
+    if others or out.ndim < 2:
         return
     wide = size_of(out.shape[-1])
     nbytes = 0 if wide is None else wide * out.dtype.nbytes
