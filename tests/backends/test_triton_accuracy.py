@@ -397,7 +397,7 @@ def test_waves_of_large_tiles_are_the_library_s(
 
 @pytest.mark.parametrize("depth", [2, 4])
 def test_sums_of_few_products_stay_sums(depth: int) -> None:
-    """Triton makes `tl.sum(a[:, :, None] * b[None, :, :], axis=1)` a product of matrices, of TF32."""
+    """Triton makes `sum(a[:, :, None] * b[None, :, :], axis=1)` a product of matrices, of TF32."""
     s, *_ = few_products(depth)
     kernel = te.build(s, "cuda:sm_90", cache=False)
     assert re.search(r"tl\.sum\(\w+\[None, :, :\] \* \w+\[:, :, None\], axis=1\)", kernel.source)
