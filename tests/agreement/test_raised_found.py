@@ -239,3 +239,33 @@ def test_starts_of_tuples_are_copied_each(target: str) -> None:
     data = np.random.default_rng(0).integers(-9, 9, (6, 4)).astype(np.int32)
     got = te.build(s, target, cache=False)(data)
     np.testing.assert_array_equal(got, data.max(1))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("form", ["plain", "minus", "plus"])
+def test_regions_of_places_that_data_say_beside_others(form: str, dtype: str) -> None:
+    """The range of a type beside another place was the size of memory, which ran over: numbers
+    were stored outside of it."""
+    n, m = te.size_var("n", dtype), te.size_var("m", "int32")
+    x, places = te.placeholder((n, m), name="x"), te.placeholder((n,), "int32", name="places")
+    y = te.compute((n, m), lambda i, j: x[i, j] * 2, name="y")
+
+    def place(i: te.Expr) -> te.Expr:
+        found = te.cast(places[i], dtype)
+        return {"plain": found, "minus": found - i, "plus": found + i}[form] % n
+
+    z = te.compute((n, m), lambda i, j: te.minimum(y[place(i), j], y[i, j]), name="z")
+    s = te.create_schedule(z)
+    s[y].compute_at(s[z], z.op.axis[0])
+    assert "y: float32[n, m], local" in str(s)
+    rng = np.random.default_rng(0)
+    data = {
+        x: rng.integers(-9, 9, (7, 5)).astype(np.float32),
+        places: np.array([1, 4, 1, 2, 4, 3, 5], np.int32),
+    }
+    (want,) = te.evaluate([z], data, {n: 7, m: 5})
+    by_name = {tensor.name: array for tensor, array in data.items()}
+    for target in ("cpu", "triton-interpret"):
+        kernel = te.build(s, target, cache=False)
+        got = kernel(*(by_name[buffer.name] for buffer in kernel.module.inputs))
+        np.testing.assert_array_equal(got, want)

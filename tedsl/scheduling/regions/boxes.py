@@ -120,11 +120,19 @@ def _union(ranges: list[Range], full: Range, facts: Facts) -> Range:
         if most is not None:
             needed = Range(needed.min, Const(max(most, 0), needed.extent.dtype))
     known, dimension = constant(needed.extent), constant(whole.extent)
+    if known is None and _is_of_a_type(needed.extent):
+        return whole
     if known is not None and known < 0:  # of loops that never run
         needed = Range(needed.min, Const(0, needed.extent.dtype))
     if known is not None and dimension is None and known > MOST_HELD:
         return _as_long(needed, known, whole, facts)
     return whole if known is not None and dimension is not None and dimension <= known else needed
+
+
+def _is_of_a_type(extent: Expr) -> bool:
+    """True when a number in an extent is what a type leaves of an index that data say: no size of
+    memory, beside others it may not even be a number of its type."""
+    return any(isinstance(node, Const) and abs(node.value) > MOST_HELD for node in walk(extent))
 
 
 def _as_long(box: Range, known: int, whole: Range, facts: Facts) -> Range:
