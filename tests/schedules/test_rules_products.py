@@ -498,3 +498,16 @@ def test_the_norm_of_a_product_gives_the_same_numbers() -> None:
     case = RuleCase("normed", lambda: normed(48, 64, 32))
     interpreted(case, "cuda", {})
     compiled(case, "triton-interpret", {})
+
+
+def test_a_deep_product_of_few_tiles_is_split_though_its_rows_are_folded() -> None:
+    """Four programs of 132 multiprocessors folded 884,736 elements each, for sums of their rows."""
+
+    def kernels(depth: int, side: int) -> list[str]:
+        c = product(side, 44, depth)
+        k = te.reduce_axis((0, 44), name="k")
+        t = te.compute((side,), lambda i: te.sum(c[i, k], axis=k), name="t")
+        return [f.name for f in lower(schedule_for([t], HOPPER).plan, HOPPER, check=True).funcs]
+
+    assert kernels(884_736, 88) == ["product.local.rf", "product", "t"]
+    assert kernels(512, 8192) == ["t.rf", "t"]

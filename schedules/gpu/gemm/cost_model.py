@@ -58,6 +58,10 @@ STEPS = 4
 SHORTER = 0.97
 # What is so much longer by this model may still be shorter on a device.
 PERHAPS = 1.1
+# Split-K: K of a part that is worth a program, and how many times as long a GEMM in whole takes
+# where nothing else is worth keeping it so.
+LONG = 512
+FAR = 1.5
 
 
 def largest(gpu: GpuDevice) -> int:
@@ -313,6 +317,13 @@ def in_parts(p: Product, parts: int) -> float:
     part = replace(p, batch=p.batch * parts, k=-(-p.k // parts), stored=4, most=most)
     passed = 2 * part.batch * p.m * p.n * 4 / (CACHED / 2 * p.gpu.sms)
     return clocks(part, *best_tile(part)) + LAUNCH + passed
+
+
+def pays_in_parts(p: Product) -> bool:
+    """True where a split-K GEMM, of some number of parts, takes far less time than one in whole."""
+    usual = in_parts(p, 1)
+    parts = (1 << n for n in range(1, 11))
+    return any(FAR * in_parts(p, n) < usual for n in parts if n * LONG <= p.k)
 
 
 def ahead(p: Product, bm: int, bn: int, stays: bool, bk: int | None = None) -> int:

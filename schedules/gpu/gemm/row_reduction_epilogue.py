@@ -31,7 +31,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.gemm.cost_model import ahead, best_tile, two_fit
+from tedsl.schedules.gpu.gemm.cost_model import ahead, best_tile, pays_in_parts, two_fit
 from tedsl.schedules.gpu.gemm.gemm import depths, product_of
 from tedsl.schedules.gpu.gemm.mainloop import contract_inner, longest
 from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands
@@ -92,7 +92,7 @@ def schedule_statistics(s: Schedule, taken: Collection[str] = ()) -> list[str]:
         found = None if name in (*taken, *done) else _found(s, view, name, (*taken, *done))
         if found is None or not _possible(s, found):
             continue
-        if flip(s, f"{name}.statistics", True):
+        if flip(s, f"{name}.statistics", not _is_split(s, view[name], name)):
             done += _schedule(s, found)
     return done
 
@@ -153,6 +153,14 @@ def _along(fold: ComputeOp, mine: Sequence[TensorRead], links: Sequence[ComputeO
             return None
         found.add(next(n for n, axis in enumerate(indices) if axis is folded))
     return links[0].axes[found.pop()] if len(found) == 1 else None
+
+
+def _is_split(s: Schedule, op: ComputeOp, name: str) -> bool:
+    """True for a deep contraction of few tiles, of which split-K makes parts: nothing can be folded
+    of a tile before all of them are there."""
+    shape = contraction(op)
+    product = None if shape is None else product_of(s, s[name], op, shape)
+    return product is not None and pays_in_parts(product)
 
 
 def _possible(s: Schedule, found: Folded) -> bool:
