@@ -6,7 +6,7 @@ from __future__ import annotations
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Cast, TensorRead
 from tedsl.expr.visit import axes_of, walk
-from tedsl.schedules.analysis.nests import cost, nbytes_of
+from tedsl.schedules.analysis.nests import cost, is_reduction, nbytes_of, plain, same_axes
 from tedsl.schedules.analysis.triangles import triangle
 from tedsl.schedules.analysis.views import View, reads_of, volume
 from tedsl.schedules.devices import gpu_of
@@ -29,13 +29,16 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     """True when the stage `name` takes no longer where all of its readers compute it than where it
     is stored once and read.
 
-    Each of its readers may be a kernel, and reads again what the stage reads; what one of them
-    computes several times, as at the shifted places of a stencil, costs instructions alone.
+    Each of its readers may be a kernel, and reads again what the stage reads, but for results that
+    read it element by element: one loop stores them. What a reader computes several times, as at
+    the shifted places of a stencil, costs instructions alone.
     """
     op, gpu, users = view[name], gpu_of(s), view.readers[name]
     points, read = volume(op.axes), reads_of(op)
     times = sum(_evaluations(view[user], each, points) for user, each in users)
-    kernels = len({user for user, _ in users})
+    results = {s[t].name for t in s.outputs}
+    together = {user for user, each in users if user in results and _in_step(view[user], each)}
+    kernels = len({user for user, _ in users} - together) + bool(together)
     loaded = sum(_for_each(tensor, points) for tensor in {each.tensor for each in read})
     stored = sum(out.dtype.nbytes for out in op.outputs)
     work = cost(op) + ROUNDED * _roundings(op) + LOADED * len(read)
@@ -45,6 +48,11 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     once = loaded + (1 + kernels) * stored + _bytes_meanwhile(gpu, work + LOADED * times)
     launch = LAUNCH * gpu.bytes_cycle * gpu.sms
     return again <= once + (launch / points if points else 0)
+
+
+def _in_step(reader: ComputeOp, read: TensorRead) -> bool:
+    """True for a pointwise reader of the elements at its own places."""
+    return not is_reduction(reader) and same_axes(plain(read), reader.axes)
 
 
 def _roundings(op: ComputeOp) -> int:

@@ -254,3 +254,20 @@ def test_a_loss_after_many_steps_is_scheduled_in_time() -> None:
     loss = te.compute((), lambda: te.sum(te.exp(value[p, q] - top[p]), axis=[p, q]), name="loss")
     s = schedule_for(loss, "cuda:sm_90")
     assert any(stage.name == "loss.rf" for stage in s.stages)
+
+
+@pytest.mark.parametrize("gap", [1, 2])
+def test_results_of_what_they_both_read_are_one_loop(gap: int) -> None:
+    """An operand with gaps counted twice, as if each result had to load it again."""
+    rows, columns = 464, 24236
+    x, z = (te.placeholder((rows, columns), "bfloat16", name=n) for n in "xz")
+    y = te.placeholder((rows * columns * gap,), "bfloat16", name="y")
+    least = te.compute(
+        (rows, columns),
+        lambda i, j: te.tanh(te.minimum(x[i, j], y[(i * columns + j) * gap])),
+        name="least",
+    )
+    size = te.compute((rows, columns), lambda i, j: te.abs(least[i, j]), name="size")
+    most = te.compute((rows, columns), lambda i, j: te.maximum(least[i, j], z[i, j]), name="most")
+    s = schedule_for([size, most], "cuda:sm_90")
+    assert sum(line.startswith("kernel ") for line in str(s).splitlines()) == 1
