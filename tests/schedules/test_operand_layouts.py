@@ -225,3 +225,10 @@ def test_a_result_that_rows_are_folded_of_has_padded_rows(n: int, padded: bool) 
     s = interpreted(case, "cuda:sm_90")
     assert any(stage.plan.aligned for stage in s.stages if stage.name == "z") == padded
     compiled(case, "triton-interpret")
+
+
+@pytest.mark.parametrize("filters", [6, 256])
+def test_images_of_few_filters_are_turned(filters: int) -> None:
+    """Tiles of few filters have few products for each element that is gathered."""
+    s = schedule_for(convolution(8, 176, 168, filters, "float16", pad=0), "cuda:sm_90")
+    assert "kernel x.global" in str(s)

@@ -28,7 +28,7 @@ from typing import TypeAlias
 from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, TensorRead
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import among, contraction, plain, pow2_at_least
 from tedsl.schedules.analysis.views import definitions, extent_of, size_of, volume
@@ -57,8 +57,9 @@ SIXTEEN = 16
 WORD = 4
 # Operations of a product for which loading one byte element by element takes as much longer as
 # copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200,
-# and products of float32, whose parts are computed in registers, a thirtieth.
-WORTH, WORTH_SPLIT = 64, 16
+# and products of float32, whose parts are computed in registers, a thirtieth.  Narrower tiles have
+# fewer for each element that is gathered.
+WORTH, WORTH_SPLIT, SIDE = 64, 16, 128
 # Bytes that an H200 copies in the time of a launch.
 LAUNCH = 8 << 20
 
@@ -171,7 +172,9 @@ def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]
         return (inner, WORTH) if wide else (usual, worth)
     if isinstance(along, Axis) and among(along, shape.batch) and extent_of(along) != 1:
         return (last, *usual[:-1]) if plain(read) is not None else usual, worth
-    return inner, worth
+    used = axes_of(*read.indices)
+    across = [a for a in (*shape.rows, *shape.columns) if a not in used]
+    return inner, max(1, worth * min(SIDE, volume(across) or SIDE) // SIDE)
 
 
 def through(s: Schedule, tensor: Tensor, users: Sequence[str]) -> list[str]:
