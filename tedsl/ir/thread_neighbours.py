@@ -34,6 +34,7 @@ from tedsl.ir.nodes import (
     Dot,
     For,
     Func,
+    Guard,
     Load,
     LoopKind,
     Scope,
@@ -150,20 +151,25 @@ def _best(block: Neighbours, accesses: Sequence[_Access], usual: int) -> int:
 
 
 def _most_reads(body: Stmt) -> int:
-    """How often the buffer is loaded that is loaded most often."""
-    count = Counter[Buffer]()
+    """How often the buffer is loaded that a program loads most often: what is under a condition is
+    another part of the iterations, as the last tile is, not more of the same."""
+    parts: list[Counter[Buffer]] = []
 
-    def visit(stmt: Stmt, times: int) -> None:
+    def visit(stmt: Stmt, times: int, count: Counter[Buffer]) -> None:
         for node in walk(*own_exprs(stmt)):
             if isinstance(node, Load) and node.buffer.scope is Scope.GLOBAL:
                 count[node.buffer] += times
         if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
             times *= max(1, _number(stmt.end) - _number(stmt.start))
+        if isinstance(stmt, Guard):
+            count = Counter[Buffer]()
+            parts.append(count)
         for child in sub_stmts(stmt):
-            visit(child, times)
+            visit(child, times, count)
 
-    visit(body, 1)
-    return max(count.values(), default=0)
+    parts.append(Counter[Buffer]())
+    visit(body, 1, parts[0])
+    return max((number for count in parts for number in count.values()), default=0)
 
 
 def _by_elements(body: Stmt) -> bool:
