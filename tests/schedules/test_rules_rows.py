@@ -249,3 +249,18 @@ def test_one_of_several_results_is_read_by_a_row_twice(number: int) -> None:
     top = te.compute((6,), lambda i: te.max(part[i, k], axis=k), name="top")
     case = RuleCase("second", lambda: te.compute((6, 40), lambda i, j: part[i, j] - top[i]))
     interpreted(case, "cuda")
+
+
+@pytest.mark.parametrize(("high", "wide"), [(9, 7), (6, 5), (14, 14), (3, 24), (5, 33)])
+def test_short_rows_that_are_folded_across_share_a_tile(high: int, wide: int) -> None:
+    """Neighbours of two axes fill transactions: 7 elements of a row do not."""
+
+    def softmax() -> te.Tensor:
+        x, k = te.placeholder((2, 5, high, wide), "float32", name="x"), te.reduce_axis((0, 5))
+        top = te.compute((2, high, wide), lambda n, i, j: te.max(x[n, k, i, j], axis=k), name="top")
+        return te.compute(
+            (2, 5, high, wide), lambda n, c, i, j: te.exp(x[n, c, i, j] - top[n, i, j]), name="y"
+        )
+
+    s = interpreted(RuleCase("softmax", softmax), "cuda")
+    assert (".split(i, factor=" in s.as_python()) == (wide <= 32)

@@ -9,6 +9,7 @@ another changes.  Long rows can be split over programs, whose parts a second ker
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,6 +76,7 @@ OCCUPANCY = (0, 2, 3, 4, 6)
 PIECE, BUSY = 2048, 3 / 4
 # Rows that are neighbours in memory fill its transactions together.
 CROSSED_ROWS = (16, 32, 64)
+HIGH = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +178,51 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     rows = [a for a in nest.rows if a is not nest.apart]
     inner_row = nest.crossed if nest.crossed is not None else innermost(rows)
     each = _rows_per_program(s, nest, inner_row, nest.shape if elements else None)
+    above, tall = _above(s, nest, inner_row, each, elements)
     outer, inner = stage.split(inner_row, factor=each)
-    others = [a for a in nest.rows if a is not inner_row]
-    stage.reorder(*others, outer, inner, *nest.columns)
+    around = [a for a in nest.rows if a is not inner_row]
+    counts = [-(-(extent_of(a) or 0) // (tall if a is above else 1)) for a in around]
+    lanes = [inner]
+    others = list(around)
+    if above is not None:
+        high, within = stage.split(above, factor=tall)
+        others, lanes = [high if a is above else a for a in around], [within, inner]
+    stage.reorder(*others, outer, *lanes, *nest.columns)
     if nest.apart is not None and inner_row is not nest.apart:
         grid = bind_all(stage, (*others, outer), apart=nest.apart)
         stage.vectorize(inner)
         return each, grid
-    extent, rest = extent_of(inner_row), volume(others)
-    tiles = None if extent is None or rest is None else rest * -(-extent // each)
-    held = 0 if elements is None else elements * each * loaded
-    alone = elements is not None and elements * each >= MAX_TILE
+    extent = extent_of(inner_row)
+    known = extent is not None and all(extent_of(a) is not None for a in around)
+    tiles = math.prod(counts) * -(-(extent or 0) // each) if known else None
+    held = 0 if elements is None else elements * each * tall * loaded
+    alone = elements is not None and elements * each * tall >= MAX_TILE
     place = staying(s, stage, (*others, outer), tiles, held, alone=alone)
-    stage.vectorize(inner)
+    for lane in lanes:
+        stage.vectorize(lane)
     run_beside(s, nest.group, stage, each, place, None if elements is not None else PIECE)
-    return each, place
+    return each * tall, place
+
+
+def _above(
+    s: Schedule, nest: _Rows, row: Axis, each: int, elements: int | None
+) -> tuple[Axis | None, int]:
+    """The axis of rows around a short one that memory is contiguous along, and how many of its
+    neighbours a tile takes (the knob `high`): those of both axes fill transactions together."""
+    place = next(n for n, axis in enumerate(nest.rows) if axis is row)
+    extent = extent_of(row)
+    plain = nest.crossed is not None and nest.apart is None and not nest.group.beside
+    if not plain or not place or not elements or extent is None or extent > each:
+        return None, 1
+    above = nest.rows[place - 1]
+    most = MAX_TILE // (elements * each)
+    if extent_of(above) is None or most < 2:
+        return None, 1
+    usual = max(1, CROSSED_ROWS[-1] // each)
+    chosen = pick(
+        s, f"{nest.stage.name}.high", HIGH, usual, min(most, pow2_at_least(extent_of(above) or 1))
+    )
+    return (above, chosen) if chosen > 1 else (None, 1)
 
 
 def _read_along(view: View, group: Group, columns: Sequence[Axis]) -> list[int]:
