@@ -26,7 +26,8 @@ right, and as short.
 
 The same makes one instruction of two minima or maxima of 32-bit integers for sm_90 and sm_100, and
 loses the sign of a negated number among the three (`max(max(-a, -b), -c)` as `VIMNMX3 -a, b, -c`).
-A number negated as ~b + 1 is added on the way, and keeps it.
+A number negated as ~b + 1 is added on the way, and keeps it.  Seen with 12.8 to 13.3, and by others
+too (issue 190973 of PyTorch, pull request 11032 of Triton, which says absolute values otherwise).
 
 Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
 Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changes it,

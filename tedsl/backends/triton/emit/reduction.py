@@ -159,7 +159,7 @@ def _apart(update: Update, value: Expr) -> Expr:
 
     Its combiner makes `tl.sum(a[:, :, None] * b[None, :, :], axis=1)` a product of matrices, of
     float32 rounded to TF32, and of fewer than eight terms (with 3.6) several times as large; it
-    does not look for `b * a`.
+    does not look for `b * a`.  (Issue 9609 of Triton asks about its precision.)
     """
     if not isinstance(value, Binary) or value.op is not BinaryOp.MUL or not update.reduced:
         return value
