@@ -114,8 +114,8 @@ def _digits(index: Expr, size: int) -> tuple[Digit, ...] | None:
     if end > 1:
         found.append(Digit(None, 1, left, 1, end))
     inside = 0
-    for digit, bound in zip(reversed(found), [*(d.stride for d in reversed(found))], strict=True):
-        if inside >= bound:
+    for digit in reversed(found):
+        if inside >= digit.stride:
             return None
         inside += (digit.start + digit.extent - 1) * digit.stride
     return tuple(found) if inside < size else None

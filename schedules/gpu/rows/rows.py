@@ -9,7 +9,6 @@ another changes.  Long rows can be split over programs, whose parts a second ker
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -180,21 +179,18 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     each = _rows_per_program(s, nest, inner_row, nest.shape if elements else None)
     above, tall = _above(s, nest, inner_row, each, elements)
     outer, inner = stage.split(inner_row, factor=each)
-    around = [a for a in nest.rows if a is not inner_row]
-    counts = [-(-(extent_of(a) or 0) // (tall if a is above else 1)) for a in around]
-    lanes = [inner]
-    others = list(around)
+    others, lanes = [a for a in nest.rows if a is not inner_row], [inner]
+    extent, rest = extent_of(inner_row), volume([a for a in others if a is not above])
+    tiles = None if extent is None or rest is None else rest * -(-extent // each)
     if above is not None:
+        tiles = None if tiles is None else tiles * -(-(extent_of(above) or 1) // tall)
         high, within = stage.split(above, factor=tall)
-        others, lanes = [high if a is above else a for a in around], [within, inner]
+        others, lanes = [high if a is above else a for a in others], [within, inner]
     stage.reorder(*others, outer, *lanes, *nest.columns)
     if nest.apart is not None and inner_row is not nest.apart:
         grid = bind_all(stage, (*others, outer), apart=nest.apart)
         stage.vectorize(inner)
         return each, grid
-    extent = extent_of(inner_row)
-    known = extent is not None and all(extent_of(a) is not None for a in around)
-    tiles = math.prod(counts) * -(-(extent or 0) // each) if known else None
     held = 0 if elements is None else elements * each * tall * loaded
     alone = elements is not None and elements * each * tall >= MAX_TILE
     place = staying(s, stage, (*others, outer), tiles, held, alone=alone)
@@ -214,14 +210,12 @@ def _above(
     plain = nest.crossed is not None and nest.apart is None and not nest.group.beside
     if not plain or not place or not elements or extent is None or extent > each:
         return None, 1
-    above = nest.rows[place - 1]
-    most = MAX_TILE // (elements * each)
-    if extent_of(above) is None or most < 2:
+    above, most = nest.rows[place - 1], MAX_TILE // (elements * each)
+    high = extent_of(above)
+    if high is None or most < 2:
         return None, 1
-    usual = max(1, CROSSED_ROWS[-1] // each)
-    chosen = pick(
-        s, f"{nest.stage.name}.high", HIGH, usual, min(most, pow2_at_least(extent_of(above) or 1))
-    )
+    usual, most = max(1, CROSSED_ROWS[-1] // each), min(most, pow2_at_least(high))
+    chosen = pick(s, f"{nest.stage.name}.high", HIGH, usual, most)
     return (above, chosen) if chosen > 1 else (None, 1)
 
 
@@ -322,9 +316,9 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
     skew = _skew(s, view, group, nest) if pieces and each == 1 else None
     block = _piece(s, nest, each, most, skew) if pieces else 1
-    most = None if longest is None else -(-longest // block)
+    count = None if longest is None else -(-longest // block)
     usual = 3 if _loose_again(nest) and skew is None else 1
-    ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, most if pieces else 1)
+    ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, count if pieces else 1)
     run = run_of(view[ends[0]]) if once else longest
     plain = once and run == volume(view[ends[0]].reduce_axes)
     own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew, plain)

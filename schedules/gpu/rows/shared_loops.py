@@ -8,12 +8,13 @@ several of them read is loaded, and what they are computed of is computed, once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import needs_one_of
 from tedsl.schedules.analysis.views import View, definitions, reads_of, volume
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 
 
@@ -30,8 +31,9 @@ def share_loops(s: Schedule, turns: Mapping[str, Axis]) -> None:
     for name in (each for each in view if each in turns):
         for leader, members in leaders.items():
             free = _alike(view, leader, name) and not needs_one_of(view, name, members)
-            free = free and _accepted(s, name, leader, turns)
-            if free and flip(s, f"{name}.beside", True):
+            question = (share_loops, name, leader)
+            steps = partial(_share, name=name, leader=leader, turns=turns)
+            if free and takes(s, question, steps) and flip(s, f"{name}.beside", True):
                 _share(s, name, leader, turns)
                 members.append(name)
                 break
@@ -44,14 +46,6 @@ def _alike(view: View, one: str, other: str) -> bool:
     same = volume(view[one].reduce_axes) == volume(view[other].reduce_axes) is not None
     read = [{each.tensor for each in reads_of(view[name])} for name in (one, other)]
     return same and not read[0].isdisjoint(read[1])
-
-
-def _accepted(s: Schedule, name: str, leader: str, turns: Mapping[str, Axis]) -> bool:
-    try:
-        _share(s.copy(decided=False), name, leader, turns)
-    except ScheduleError:
-        return False
-    return True
 
 
 def _share(s: Schedule, name: str, leader: str, turns: Mapping[str, Axis]) -> None:
