@@ -269,3 +269,106 @@ def test_regions_of_places_that_data_say_beside_others(form: str, dtype: str) ->
         kernel = te.build(s, target, cache=False)
         got = kernel(*(by_name[buffer.name] for buffer in kernel.module.inputs))
         np.testing.assert_array_equal(got, want)
+
+
+def test_pieces_of_online_stages_stay_in_order() -> None:
+    """A loop around that of an online stage indexes a tile, and became a dimension of one: pieces
+    of the statistic were what lies between the lanes, too."""
+    x, (k, r) = te.placeholder((2, 5), "int8", name="x"), (te.reduce_axis((0, 5)) for _ in "kr")
+    p = te.compute((2, 5), lambda i, j: x[i, j], name="p")
+    wide = te.cast
+    m = te.compute((2,), lambda i: te.sum(wide(p[i, k], "int32"), axis=k), name="m")
+    t = te.compute(
+        (2,),
+        lambda i: te.sum(
+            (wide(p[i, r], "int32") - m[i] * 3) * (wide(p[i, r], "int32") - m[i] * 3), axis=r
+        ),
+        name="t",
+    )
+    s = te.create_schedule(t)
+    _, inner = s[t].split(t.op.reduce_axis[0], factor=2)
+    s[t].online(inner)
+    s[p].compute_at(s[t], t.op.axis[0])
+    data = np.array([[127, 5, -128, 1, -128], [126, 0, 5, 126, -128]], np.int8)
+    _agrees(s, {x: data})
+
+
+def test_leaders_of_loops_go_into_no_chain() -> None:
+    """What is between the reductions of a chain is computed where it is read, and what shared its
+    loops ran in none."""
+    x, b = te.placeholder((8, 16), name="x"), te.placeholder((8,), name="b")
+    m = _fold(x, "m", lambda i, k: x[i, k])
+    p = te.compute((8,), lambda i: m[i] * b[i], name="p")
+    t = _fold(x, "t", lambda i, k: p[i] * b[i] + x[i, k])
+    u = te.compute((8, 16), lambda i, j: b[i] + x[i, j], name="u")
+    s = te.create_schedule([t, u])
+    s[u].compute_with(s[p], p.op.axis[0])
+    with pytest.raises(te.ScheduleError, match="u runs in its loops, which are then gone"):
+        s[t].online(t.op.reduce_axis[0])
+    s[u].compute_root()
+    s[t].online(t.op.reduce_axis[0])
+    rng = np.random.default_rng(0)
+    _agrees(s, {x: rng.standard_normal((8, 16), np.float32), b: np.ones(8, np.float32)})
+
+
+def test_refusals_of_circles_have_a_text() -> None:
+    """Stages that would wait for each other have no regions, by which legal places were told."""
+    x = te.placeholder((8,), name="x")
+    p = te.compute((8,), lambda i: x[i] * 2.0, name="p")
+    q = te.compute((8,), lambda i: p[i] + 1.0, name="q")
+    r = te.compute((8,), lambda i: q[i] * 3.0, name="r")
+    t = te.compute((8,), lambda i: r[i] - 1.0, name="t")
+    s = te.create_schedule([t, p])
+    for each in (r, q):
+        s[each].compute_at(s[t], t.op.axis[0])
+    with pytest.raises(te.ScheduleError, match="nowhere, as stages would wait for each other"):
+        s[r].compute_at(s[p], p.op.axis[0])
+
+
+def test_kernels_are_printed_in_the_order_in_which_they_run() -> None:
+    x = te.placeholder((8,), name="x")
+    t = te.compute((8,), lambda i: x[i] + 1.0, name="t")
+    q = te.compute((8,), lambda i: x[i] * 2.0, name="q")
+    u = te.compute((8,), lambda i: q[i] - 3.0, name="u")
+    s = te.create_schedule([t, u])
+    s[u].compute_with(s[t], t.op.axis[0])
+    text = str(s)
+    assert text.index("kernel q") < text.index("kernel t")
+
+
+def test_constants_are_values_of_their_type_in_wider_ones() -> None:
+    """A float32 constant within float64 was the number as written, on a GPU."""
+    x = te.placeholder((8,), "float64", name="x")
+    tenth = te.cast(te.const(0.1, "float32"), "float64")
+    y = te.compute((8,), lambda i: x[i] + tenth, name="y")
+    for target in ("cpu", "triton-interpret"):
+        got = te.build(y, target, cache=False)(np.zeros(8))
+        np.testing.assert_array_equal(got, float(np.float32(0.1)))
+
+
+def test_guards_of_skewed_lanes_are_no_guards_of_results() -> None:
+    """The last iteration of a skewed loop, by itself, had only a condition of lanes: taken for one
+    of results, it left products of what no lane may read (NaN in memory) in the sum."""
+    a, b = te.placeholder((16, 18), name="a"), te.placeholder((18, 8), name="b")
+    k = te.reduce_axis((0, 18), name="k")
+    c = te.compute((16, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    s = te.create_schedule(c)
+    local = s.cache_write(c, "local")
+    i, j = c.op.axis
+    outer, inner = s[c].split(i, factor=8)
+    s[c].bind(outer, "blockIdx.x")
+    s[c].vectorize(inner)
+    s[c].vectorize(j)
+    s[local].compute_at(s[c], outer)
+    row, column = s[local].op.axis
+    (fold,) = s[local].op.reduce_axis
+    s[local].reorder(fold, row, column)
+    s[local].vectorize(row)
+    s[local].vectorize(column)
+    skewed = s[local].skew(fold, row, step=3, modulus=2)
+    copy = s.cache_read(b, "local", [local])
+    s[copy].compute_at(s[local], skewed)
+    s[copy].cut(s[copy].op.axis[1], 2, 7)
+    rng = np.random.default_rng(0)
+    data = {t: rng.standard_normal(t.shape, np.float32) for t in (a, b)}
+    _agrees(s, data)

@@ -209,7 +209,9 @@ class Worker:
 
     def failed(self, error: Exception) -> dict[str, Any]:
         """What an exception says of a pair."""
-        text = "".join(traceback.format_exception(error))[-3000:]
+        text = "".join(traceback.format_exception(error))
+        if len(text) > 6000:  # the call that began it, and where it ended
+            text = text[:3000] + "\n...\n" + text[-3000:]
         message = told(error) if isinstance(error, TedslError) else f"{error}"[:600]
         status = "raised"
         if isinstance(error, InternalError):

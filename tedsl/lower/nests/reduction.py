@@ -12,7 +12,7 @@ from functools import partial, reduce
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.index_arith import add, constant, less, minimum, sub
+from tedsl.expr.index_arith import add, both, constant, less, minimum, sub
 from tedsl.expr.nodes import (
     Axis,
     AxisKind,
@@ -427,8 +427,10 @@ class Reduction:
         self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...], skipped: int = 0
     ) -> Stmt:
         """The update in its loops, less the `skipped` outermost of them."""
-        where = self.reduce.where
-        mask = None if where is None else lowered(self.context, where, self.bounds)
+        guards, folded = self._guards_of_folds()
+        if self.reduce.where is not None:
+            folded = (*folded, lowered(self.context, self.reduce.where, self.bounds))
+        mask = both(*folded) if folded else None
         values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
         marks = [self.stage.mark(a).products for a in self.stage.leaf_axes]
         products = next((p for p in marks if p is not None), DEFAULT_PRODUCTS)
@@ -440,7 +442,6 @@ class Reduction:
             call = tensor_call(self.context, self.stage, self.op, self.bounds)
         given = self.reduce.reducer, values, mask, (), products, call, atomic
         update = Accumulate(buffers, indices, *given)
-        guards = self._guards(inside=True)
         repairs = (
             [] if isinstance(self.stage.placement, Online) else self._repaired(buffers, indices)
         )
@@ -452,6 +453,21 @@ class Reduction:
         fold = loops(self.context, self.stage, tail, update, [g for g in guards if g in deep])
         body = Seq((*repairs, fold))
         return loops(self.context, self.stage, head, body, [g for g in guards if g not in deep])
+
+    def _guards_of_folds(self) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        """The guards inside, less those that say for each lane what is folded into it (of skewed
+        loops, say), and these, which belong to the update: where the last iteration of a loop runs
+        by itself, they would look like guards of lanes that are no results."""
+        loops = self.stage.leaf_axes
+        vectorized = {a for a in loops if self.stage.mark(a).kind is LoopKind.VECTORIZED}
+        kept: list[Expr] = []
+        mixed: list[Expr] = []
+        for guard in self._guards(inside=True):
+            axes = axes_of(guard)
+            folds = any(axis.kind is AxisKind.REDUCE for axis in axes)
+            lanes = any(axis.kind is AxisKind.DATA and axis in vectorized for axis in axes)
+            (mixed if folds and lanes else kept).append(guard)
+        return tuple(kept), tuple(mixed)
 
     def _online_place(self) -> int:
         """The position, among the loops of the accumulation, of the online loop."""

@@ -175,20 +175,24 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
     inside: set[Axis] = set()
     sizes = extents(stage)
     folded = set(online)
+    pieces: set[Axis] = set()  # outside a loop that an online stage is folded in, piece by piece
     for axis in stage.loop_order:
         # The sides of a tile of a pipelined loop are constants; other loops stay loops, as do those
         # that an online stage is folded in: it would be folded for each of their lanes.
         if piped and not folded and (attached or constant(sizes[axis]) is not None):
             inside.add(axis)
         folded.discard(axis)
+        if folded and axis.kind is AxisKind.REDUCE:
+            pieces.add(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     if inside and not online and not isinstance(stage.placement, Online):
         inside -= _too_many(plan, stage, inside, free, indexing, attached=attached)
     written = [a for a in stage.leaf_axes if stage.mark(a) == Mark(LoopKind.UNROLLED)]
-    yield from (a for a in written if unrolled and a in indexing and a not in online)
+    kept = online | pieces
+    yield from (a for a in written if unrolled and a in indexing and a not in kept)
     for axis in free:
         data = axis.kind is AxisKind.DATA
-        tiled = axis in indexing and axis not in online
+        tiled = axis in indexing and axis not in online and axis not in pieces
         whole = isinstance(stage.placement, Online) or axis in inside or tiled
         if whole or (data and attached):
             yield axis

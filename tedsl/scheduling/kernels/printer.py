@@ -57,13 +57,12 @@ class _Text:
     bounds: Bounds
 
     def kernels(self) -> Iterator[str]:
-        """All kernels and calls, in the order of the definition."""
-        kernels = kernel_tree(self.plan).led
+        """What is stored in pieces, then all kernels and calls in the order in which they run."""
         for stage in self.plan.stages:
             if isinstance(stage.placement, Partitioned):
                 yield _pieces(stage, stage.placement)
-            elif stage.name in kernels:
-                yield from self.kernel(kernels[stage.name])
+        for kernel in kernel_tree(self.plan).kernels:
+            yield from self.kernel(kernel)
 
     def kernel(self, kernel: Kernel) -> Iterator[str]:
         """The nests of all programs, each followed by what the last of its programs compute."""

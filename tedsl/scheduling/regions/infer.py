@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 
 from tedsl.errors import InternalError
 from tedsl.expr.index_arith import (
@@ -241,6 +242,19 @@ def _outside_in(
     for stage in reversed(plan.stages):
         visit(stage)
     return tuple(done)
+
+
+def has_circle(plan: Plan) -> bool:
+    """Whether a stage would be attached in one that needs it, which has no regions."""
+    behind = {name: {reader.name for reader, _ in rows} for name, rows in _readers(plan).items()}
+    for stage in plan.stages:
+        if stage.placement.axis is not None:
+            behind[stage.name].add(stage.placement.host)
+    try:
+        TopologicalSorter(behind).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def _readers(plan: Plan) -> dict[str, list[tuple[StagePlan, TensorRead]]]:

@@ -589,7 +589,7 @@ def _only_sizes(expr: Expr) -> bool:
 
 def _convert(constant: Const, dtype: DType) -> bool | int | float:
     value = constant.value
-    if constant.dtype.is_short_float:  # what it is as a value of its type
+    if constant.dtype.is_float and constant.dtype is not DType.float64:  # as a value of its type
         value = float(numerics.cast(np.float32(value), DType.float32, constant.dtype))
     if dtype.is_bool:
         return bool(value)

@@ -11,7 +11,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.index.prove import prove
 from tedsl.scheduling.algebra.rescaling import Refusal
-from tedsl.scheduling.kernels.tree import exported, guests, runs_beside
+from tedsl.scheduling.kernels.tree import exported, followers, guests, runs_beside
 from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan
 from tedsl.scheduling.plan.graph import (
     is_output,
@@ -206,6 +206,14 @@ def require_between(plan: Plan, call: Call, chain: Chain) -> None:
                 hint=f"inline it first: s[{stage.name}].compute_inline()"
                 if not is_output(plan, stage.op)
                 else f"define the output as a copy of {stage.name}, and inline {stage.name}",
+            )
+        within = [s for s in (*guests(plan, stage), *followers(plan, stage)) if s.op not in inside]
+        if within:
+            raise call.refuse(
+                plan,
+                f"{stage.name} is computed where {call.stage} reads it, and {within[0].name} runs "
+                "in its loops, which are then gone",
+                hint=f"first move {within[0].name} (compute_root, or compute_at elsewhere)",
             )
 
 

@@ -45,6 +45,7 @@ from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.marks.atomic import inside_problem
 from tedsl.scheduling.primitives.scans.legality import scan_problem
 from tedsl.scheduling.primitives.stage_facts import Problem, first_fold
+from tedsl.scheduling.regions.infer import has_circle
 from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp
 
 
@@ -458,7 +459,7 @@ def _misplaced(
             facts=facts,
             hint=problem.hint,
         )
-    facts.append(("legal", lambda: f"after the call: {places_text(after, stage.name)}"))
+    facts.append(("legal", lambda: _places_after(after, stage.name)))
     return call.refuse(
         before,
         f"{stage.name} is attached at {where}, and would no longer be at a legal place: "
@@ -467,3 +468,9 @@ def _misplaced(
         facts=facts,
         hint=f"first move {stage.name} (compute_root or compute_at another loop)",
     )
+
+
+def _places_after(after: Plan, name: str) -> str:
+    if has_circle(after):
+        return "after the call: nowhere, as stages would wait for each other"
+    return f"after the call: {places_text(after, name)}"
