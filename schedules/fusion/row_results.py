@@ -36,7 +36,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
-from tedsl.schedules.gpu.rows.split_rows import PART, few_rows
+from tedsl.schedules.gpu.rows.split_rows import PART, few_rows, in_cascade
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import readers as plan_readers
@@ -413,7 +413,10 @@ def splits(s: Schedule, view: View, group: Group) -> bool:
         return False
     lengths = [volume(view[name].reduce_axes) for name in folds]
     long = all(n is not None and n >= 2 * PART for n in lengths)
-    return long and few_rows(volume(rows), gpu_of(s).sms) and len(chain_ends(s, group)) == 1
+    if not long or not few_rows(volume(rows), gpu_of(s).sms):
+        return False
+    ends = chain_ends(s, group)
+    return len(ends) == 1 and all(in_cascade(s, name, ends[0]) for name in folds)
 
 
 def one_by_one(view: View, name: str) -> bool:

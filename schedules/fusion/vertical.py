@@ -296,8 +296,23 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
         together = rows >= enough or not long
         if rows < 4 * enough and long:
             together = bool(s.knob(f"{group.root}.together", (True, False), together))
-        found += [] if together else folds
+        found += [] if together else _before_last(view, group, folds)
     return found
+
+
+def _before_last(view: View, group: Group, folds: Sequence[str]) -> list[str]:
+    """The reductions of a kernel of rows less the one that ends it, of which each row has one
+    result that the rest of the kernel is computed from."""
+    met: dict[str, None] = {}
+    waiting = [source for name in folds for source in view.sources(name)]
+    while waiting:
+        name = waiting.pop()
+        if name not in met and name in group.inner:
+            met[name] = None
+            waiting += view.sources(name)
+    ends = [name for name in folds if name not in met]
+    single = len(ends) == 1 and same_axes(group.rows or (), view[group.root].axes)
+    return [name for name in folds if not (single and name == ends[0])]
 
 
 def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, ComputeOp]:

@@ -4,18 +4,28 @@ program."""
 
 from __future__ import annotations
 
+from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.groups import Group, crossed_row
-from tedsl.schedules.analysis.nests import any_order, contraction, first, reduce_axes, same_axes
+from tedsl.schedules.analysis.nests import (
+    any_order,
+    contraction,
+    first,
+    pow2_at_least,
+    reduce_axes,
+    same_axes,
+)
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
 from tedsl.schedules.gpu.gemm.gemm import product_of, widest
 from tedsl.schedules.gpu.gemm.mainloop import longest, one_by_one
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
+from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # Elements of a row, and K of a contraction, that are worth a program.
@@ -76,13 +86,25 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))
 
 
+def _in_pieces(s: Schedule, stage: Stage, parts: int) -> Axis:
+    """Split a fold into parts, or into more, of a power of two elements, where rows start at vector
+    boundaries and parts would not."""
+    axes, found = reduce_axes(stage), list(reads(*definitions(s)[stage.name].bodies))
+    folded, nbytes = volume(axes), min((read.dtype.nbytes for read in found), default=4)
+    axis = fused(stage, axes)
+    each = 0 if folded is None else -(-folded // parts)
+    if folded is None or folded * nbytes % ACCESS or each * nbytes % ACCESS == 0:
+        return stage.split(axis, nparts=parts)[0]
+    return stage.split(axis, factor=pow2_at_least(each // 2 + 1))[0]
+
+
 def split_few(s: Schedule, group: Group, parts: int) -> Group:
     """Make the partial results a stage of their own (`rfactor`); `group` then combines those."""
     stage = s[group.inner[0]]
     axes = reduce_axes(stage)
     folded, shape = volume(axes), contraction(definitions(s)[stage.name], grouped=True)
     if folded is None or shape is None:
-        part, _ = stage.split(fused(stage, axes), nparts=parts)
+        part = _in_pieces(s, stage, parts)
     else:
         # Whole K steps, so that TMA finds rows at multiples of 16 bytes.
         step = max(STEP, LINE // widest(shape))

@@ -264,3 +264,51 @@ def test_short_rows_that_are_folded_across_share_a_tile(high: int, wide: int) ->
 
     s = interpreted(RuleCase("softmax", softmax), "cuda")
     assert (".split(i, factor=" in s.as_python()) == (wide <= 32)
+
+
+def normed_mean(channels: int, rows: int, wide: int) -> te.Tensor:
+    """The mean of each channel of what batch statistics normalise."""
+    x = te.placeholder((1, channels, rows, wide), "float16", name="x")
+    scale = te.placeholder((channels,), name="scale")
+    y = te.nn.relu(te.nn.batch_norm_training(x, scale, scale)[0])
+    h, w = te.reduce_axis((0, rows)), te.reduce_axis((0, wide))
+    total = te.compute(
+        (channels,), lambda c: te.sum(te.cast(y[0, c, h, w], "float32"), axis=(h, w)), name="total"
+    )
+    return te.compute((channels,), lambda c: total[c] / (rows * wide), name="mean")
+
+
+def test_folds_that_are_no_cascade_are_split_each() -> None:
+    """The mean of what a row's statistics bend is folded after them: none of the passes is of a
+    program for each of a few long rows."""
+    s = schedule_for(normed_mean(32, 775, 775), CUDA)
+    names = kernels(s)
+    assert len(names) <= 5
+    assert {"batch_norm.var.red.rf", "total.rf"} <= set(names)
+    interpreted(RuleCase("mean", lambda: normed_mean(3, 90, 91)), "cuda")
+
+
+def test_a_lane_rescales_once_for_several_elements_of_several_images() -> None:
+    """Where channels lie apart in each image, too: places are quotients then."""
+    x = te.placeholder((2, 24, 923, 923), "float16", name="x")
+    scale = te.placeholder((24,), name="scale")
+    source = printed(schedule_for(te.nn.batch_norm_training(x, scale, scale)[0], CUDA))
+    fold, *_ = loops(source)
+    assert "// 851929" in fold and "tl.arange(0, 8)" in source
+    assert "_rf_rf += tl.sum(" in fold
+
+
+@pytest.mark.parametrize(("images", "length", "held"), [(72, 136, False), (64, 128, True)])
+def test_rows_of_padded_axes_are_read_in_pieces(images: int, length: int, held: bool) -> None:
+    """A tile of 72 times 136 elements would be 128 times 256: most lanes would be idle."""
+    x, scale = te.placeholder((images, 1057, length), name="x"), te.placeholder((1057,), name="w")
+    s = schedule_for(te.nn.batch_norm_training(x, scale, scale)[0], CUDA)
+    assert {knob.name: knob.chosen for knob in s.knobs}["batch_norm.whole_row"] is held
+
+
+def test_parts_of_long_rows_start_at_vector_boundaries() -> None:
+    """512 parts of 44380 elements would start at multiples of 8 bytes."""
+    x = te.placeholder((2, 512 * 44380), "float16", name="x")
+    k = te.reduce_axis((0, 512 * 44380))
+    total = te.compute((2,), lambda i: te.sum(te.cast(x[i, k], "float32"), axis=k), name="total")
+    assert "factor=32768" in schedule_for(total, CUDA).as_python()

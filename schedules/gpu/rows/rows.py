@@ -150,6 +150,9 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     points, turn = _longest([columns, *folds]), PIECE // CROSSED_ROWS[1]
     if crossed is not None and points is not None and length is not None:
         held = held and BUSY * length <= -(-points // turn) * turn
+    elif points is not None and length is not None and length > PIECE:
+        # Several axes, each of them padded; in pieces they are one.
+        held = held and (2 * points > length or not chain_ends(s, group))
     if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
         each, place = _whole_rows(s, group, nest, length)
         if crossed is None:
@@ -320,8 +323,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     usual = 3 if _loose_again(nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, count if pieces else 1)
     run = run_of(view[ends[0]]) if once else longest
-    plain = once and run == volume(view[ends[0]].reduce_axes)
-    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew, plain)
+    own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew)
     merged = _lanes(s, nest, ends if once else (), own, place)
     outer = None
     if nest.columns:

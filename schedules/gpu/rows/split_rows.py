@@ -58,6 +58,13 @@ def few_rows(rows: int | None, sms: int) -> bool:
     return rows is not None and rows < 2 * sms
 
 
+def in_cascade(s: Schedule, name: str, last: str) -> bool:
+    """True for a reduction of the cascade that ends in `last`."""
+    return name == last or any(
+        stage.name == name for stage in chain_of(s.plan, s[last].plan).members
+    )
+
+
 def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     """Reduce parts of the rows in programs of their own, and combine them, by the knob `parts`;
     False where that is not for these rows.
@@ -73,7 +80,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
         return False
     last = s[ends[0]]
     length = volume(view[last.name].reduce_axes)
-    alone = all(_in_chain(s, name, last.name) for name in folds)
+    alone = all(in_cascade(s, name, last.name) for name in folds)
     if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
         return False
     parts = _parts(s, group.root, last.name, rows, length, columns or length >= VERY_LONG)
@@ -83,7 +90,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     partial, root = s[_split(s, last.name, parts)], s[group.root]
     again = merged_again(s, group.beside, group.inner)
     apart = not columns and one_launch(s, root.name)
-    _fold_parts(s, partial, root, run, length, apart)
+    _fold_parts(s, partial, root, run, apart)
     if not apart or not finish_last(s, root, group.inner, partial, group.axes[last.name]):
         _spread(s, group)
     if group.beside:
@@ -135,7 +142,7 @@ def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]
         parts = _parts(s, group.root, name, rows, length)
         if parts > 1:
             partial = s[_split(s, name, parts)]
-            _fold_parts(s, partial, partial, run_of(last), length)
+            _fold_parts(s, partial, partial, run_of(last))
         return parts > 1
     if not all(along(op) is op.axes[-1] for op in cascade) or not _parts_follow(s, name):
         return False
@@ -194,23 +201,16 @@ def _takes_parts(s: Schedule, name: str) -> bool:
     return takes(s, (_takes_parts, name), halves)
 
 
-def _in_chain(s: Schedule, name: str, last: str) -> bool:
-    return name == last or any(
-        stage.name == name for stage in chain_of(s.plan, s[last].plan).members
-    )
-
-
 def _fold_parts(
     s: Schedule,
     partial: Stage,
     root: Stage,
     run: int | None,
-    length: int,
     apart: bool = False,
 ) -> None:
-    """A program for each part of each row of `length` elements, which are `run` neighbours and
-    again so many: one online pass over it; with the number of the part on a grid axis of its own
-    (`apart`) or not."""
+    """A program for each part of each row, whose elements are `run` neighbours and again so many:
+    one online pass over it; with the number of the part on a grid axis of its own (`apart`) or
+    not."""
     op = definitions(s)[partial.name]
     (folded,) = op.reduce_axes
     part = extent_of(folded) or 1
@@ -222,7 +222,7 @@ def _fold_parts(
             (r.dtype.nbytes for r in reads(*op.bodies) if folded in axes_of(*r.indices)), default=4
         )
         together = in_one_access(run, nbytes)
-        lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead, plain=run == length))
+        lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
         grid = _bind_parts(partial, definitions(s)[partial.name].axes, apart)
         fold_lanes(s, lanes, partial, grid)
     else:

@@ -35,14 +35,13 @@ SPREAD = 8
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What is reduced in an iteration: elements; how many of them one vector access holds
-    wherever a row starts; `num_stages`; how pieces are skewed so that they start at vector
-    boundaries; and whether all elements of a row are neighbours in memory, in order (`plain`)."""
+    wherever a row starts; `num_stages`; and how pieces are skewed so that they start at vector
+    boundaries."""
 
     block: int
     together: int
     ahead: int
     skew: Skewed | None = None
-    plain: bool = False
 
 
 def run_of(op: ComputeOp) -> int | None:
@@ -92,10 +91,9 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
     near = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
     near = min(near, piece.block // 2)
     chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
-    if near >= SPREAD // 2 or not piece.plain or piece.skew is not None:
+    if near >= SPREAD // 2 or piece.skew is not None:
         return Lanes(chain, _split(s, name, piece.block, near, piece.skew), near, piece)
-    # Neighbours that are loaded one by one are those of neighbouring lanes, which Triton sees where
-    # the place in memory is no quotient.
+    # Neighbours that are loaded one by one are those of neighbouring lanes.
     return Lanes(chain, _split(s, name, piece.block // SPREAD, 1, None), SPREAD, piece)
 
 
