@@ -21,8 +21,8 @@ START_LANES = 512
 
 
 def separate_starts(plan: Plan, target: Target) -> Plan:
-    """The plan with a stage before each atomic reduction that initialises it and is stored in its
-    result.
+    """The plan with a stage before each atomic or scattered reduction that initialises it and is
+    stored in its result.
 
     Before:  parallel for k: C[i] += A[i, k]
     After:   C.start[i] = 0, stored in C;  parallel for k: C[i] += A[i, k]
@@ -30,7 +30,7 @@ def separate_starts(plan: Plan, target: Target) -> Plan:
     for stage in plan.stages:
         op = stage.op
         body = op.bodies[0] if isinstance(op, ComputeOp) else None
-        if isinstance(op, ComputeOp) and isinstance(body, Reduce) and stage.contended:
+        if isinstance(op, ComputeOp) and isinstance(body, Reduce) and stage.starts_apart:
             start = _start(stage, op, body, {s.name for s in plan.stages})
             if target.is_triton and op.axes:
                 start = _in_blocks(start)

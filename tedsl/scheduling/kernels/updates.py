@@ -29,7 +29,7 @@ def in_turn(plan: Plan, target: Target) -> Plan:
     they fold."""
     for stage in plan.stages:
         body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
-        if isinstance(body, Reduce) and stage.contended and not _has_update(body, target):
+        if isinstance(body, Reduce) and stage.contended and not has_update(body, target):
             plan = _in_turn(plan, plan.stage(stage.name))
     return plan
 
@@ -105,7 +105,7 @@ def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
     return replace(plan, stages=tuple(moved(stage) for stage in plan.stages))
 
 
-def _has_update(body: Reduce, target: Target) -> bool:
+def has_update(body: Reduce, target: Target) -> bool:
     """Whether the target has an atomic update for the operator and the dtype, and for the start.
 
     The CPU has none of 16-bit floats.  Triton's minima and maxima of floats compare integers, and
