@@ -70,6 +70,8 @@ def inverted(body: Reduce, axes: Sequence[Axis]) -> Scattered | None:
         least, end = axis.domain.min, axis.domain.extent
         conditions[place] = both(at_most(least, wide), less(wide, end))
         values[axis] = wide if wide.dtype is axis.dtype else Cast(wide, axis.dtype)
+    if not values:
+        return None
     return Scattered(values, replace(body, sources=sources, where=both(*conditions)))
 
 

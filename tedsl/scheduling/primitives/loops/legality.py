@@ -92,7 +92,8 @@ def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: ob
             facts=[("loops", loops_text(stage))],
             hint="skew before split and fuse",
         )
-    data = [a for a in stage.root_axes if a.kind is AxisKind.DATA and a is not axis]
+    gone = ranks((axis, *scattered_axes(stage)))
+    data = [a for a in stage.root_axes if a.kind is AxisKind.DATA and a not in gone]
     if not isinstance(along, Axis) or along not in ranks(data):
         raise call.refuse(
             plan,
@@ -138,6 +139,14 @@ def require_scatter(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> Non
             hint=f"write the reduction with where=X[...] == {known[axis]}, of an integer that "
             "depends on no axis which is scattered",
         )
+    for each in stage.relations:
+        if isinstance(each, Skew) and each.along is axis:
+            raise call.refuse(
+                plan,
+                f"{known[each.parent]} is skewed along {known[axis]}, which would be no loop",
+                axis=axis,
+                hint="leave skew out, or skew along another axis",
+            )
     for guest in guests(plan, stage, axis):
         raise call.refuse(
             plan,
