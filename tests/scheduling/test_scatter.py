@@ -27,17 +27,19 @@ def by_group(
     fold: str = "sum",
     element: str = "float32",
     number: str = "int32",
+    init: Any = None,
     **options: Any,
 ) -> tuple[te.Schedule, te.Tensor, Axis]:
     """Rows folded into groups, and the axis of the rows."""
     A = te.placeholder((rows, columns), element, name="A")
     X = te.placeholder((rows,), number, name="X")
     i = te.reduce_axis((0, rows), name="i")
-    C = te.compute(
-        (groups, columns),
-        lambda g, j: getattr(te, fold)(A[i, j], axis=i, where=X[i] == g, **options),
-        name="C",
-    )
+
+    def element_of(g: Axis, j: Axis) -> Any:
+        start = {} if init is None else {"init": init(g, j)}
+        return getattr(te, fold)(A[i, j], axis=i, where=X[i] == g, **start, **options)
+
+    C = te.compute((groups, columns), element_of, name="C")
     s = te.create_schedule(C)
     return s, C, i
 
@@ -69,7 +71,7 @@ def expected(a: Any, x: Any, groups: int, fold: str, start: Any = None) -> Any:
     low = -np.inf if a.dtype.kind == "f" else best.min
     high = np.inf if a.dtype.kind == "f" else best.max
     first = {"sum": 0, "prod": 1, "max": low, "min": high}[fold]
-    found = np.full((groups, a.shape[1]), first if start is None else start, a.dtype)
+    found = np.full((groups, a.shape[1]), first, a.dtype) if start is None else start.copy()
     ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[fold]
     inside = (x >= 0) & (x < groups)
     ufunc.at(found, x[inside].astype(int), a[inside])
@@ -261,10 +263,25 @@ def test_it_stays_as_it_is_and_by_itself() -> None:
     s[C].compute_at(s[D], s[D].op.axis[0])
     with refused(s, "C is scattered and computed inside D"):
         s[C].scatter(s[C].op.axis[0])
-    A = te.placeholder((50,), name="A")
-    X = te.placeholder((50,), "int32", name="X")
+    B = te.placeholder((5,), name="B")
+    F = te.compute((5,), lambda g: B[g] * 2, name="F")
+    A, X = te.placeholder((50,), name="A"), te.placeholder((50,), "int32", name="X")
     k = te.reduce_axis((0, 50), name="k")
-    E = te.compute((5,), lambda g: te.sum(A[k], axis=k, where=X[k] == g, init=A[g]), name="E")
+    E = te.compute((5,), lambda g: te.sum(A[k], axis=k, where=X[k] == g, init=F[g]), name="E")
     s = te.create_schedule(E)
-    with refused(s, "E starts from A"):
+    s[F].compute_at(s[E], s[E].op.axis[0])
+    with refused(s, "F is attached at E.g, which would be no loop any more", "before"):
         s[E].scatter(s[E].op.axis[0])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_it_starts_from_is_computed_before(target: str) -> None:
+    B = te.placeholder((5, 7), "int32", name="B")
+    D = te.compute((5, 7), lambda g, j: B[g, j] * 2, name="D")
+    s, C, i = by_group(fold="sum", element="int32", init=lambda g, j: D[g, j])
+    s[C].scatter(s[C].op.axis[0])
+    tiled(s, C, i)
+    a, x = given(50, 7, 5, "int32", "int32")
+    b = np.arange(35, dtype="int32").reshape(5, 7)
+    kernel = te.build(s, target=target)
+    np.testing.assert_array_equal(kernel(A=a, X=x, B=b), expected(a, x, 5, "sum", start=2 * b))

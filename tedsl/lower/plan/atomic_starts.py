@@ -3,6 +3,7 @@ result."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tedsl.expr.index_arith import as_index
@@ -12,12 +13,13 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import Mark, Own, Plan, StagePlan
 from tedsl.scheduling.plan.graph import data_axis_like, fresh_stage, insert_before
 from tedsl.scheduling.plan.labels import unique_name
-from tedsl.scheduling.plan.relations import fuse_loops, split_loop
+from tedsl.scheduling.plan.relations import constant, extents, fuse_loops, split_loop
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp
 
-# Lanes of the programs that initialise results.
+# Lanes of the programs that initialise results; elements that threads initialise together.
 START_LANES = 512
+MANY = 1 << 18
 
 
 def separate_starts(plan: Plan, target: Target) -> Plan:
@@ -32,8 +34,8 @@ def separate_starts(plan: Plan, target: Target) -> Plan:
         body = op.bodies[0] if isinstance(op, ComputeOp) else None
         if isinstance(op, ComputeOp) and isinstance(body, Reduce) and stage.starts_apart:
             start = _start(stage, op, body, {s.name for s in plan.stages})
-            if target.is_triton and op.axes:
-                start = _in_blocks(start)
+            if op.axes:
+                start = _in_blocks(start) if target.is_triton else _over_threads(start)
             plan = insert_before(plan, stage.name, start)
     return plan
 
@@ -46,6 +48,13 @@ def _start(stage: StagePlan, op: ComputeOp, body: Reduce, taken: set[str]) -> St
     name = unique_name(f"{stage.name}.start", taken)
     made = fresh_stage(name, ComputeOp(name, axes, (value,), op.shape))
     return replace(made, placement=Own(home=stage.name))
+
+
+def _over_threads(start: StagePlan) -> StagePlan:
+    """The rows of a start at the same time, where there are many elements."""
+    rows, *others = start.leaf_axes
+    many = math.prod(constant(extent) or 1 for extent in extents(start).values()) >= MANY
+    return replace(start, marks={rows: Mark(LoopKind.PARALLEL)}) if others and many else start
 
 
 def _in_blocks(start: StagePlan) -> StagePlan:

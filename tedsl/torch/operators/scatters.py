@@ -153,29 +153,31 @@ def _put(context: Context, x: Value, writes: Writes) -> Value:
 def _folded(context: Context, x: Value, writes: Writes, how: How, include_self: bool) -> Value:
     axes = _asked(context, writes)
     work = DType.float32 if x.dtype.is_short_float else x.dtype
-    start = x.element((0,) * x.rank)
-    if include_self and how is How.SUM and isinstance(start, Const) and start.value == 0:
-        include_self, alone = False, True  # nothing to add to, as in gradients
-    else:
-        x, alone = context.held(x, "self"), include_self and how is not How.MEAN
+    x, alone = context.held(x, "self"), include_self and how is not How.MEAN
+    # NaN in what extremes start from is more than some devices update.
+    starts = alone and how in (How.SUM, How.PROD)
 
     def hit(i: Indices) -> Expr:
         return build.conjunction(writes.named(i, tuple(axes)))
 
     def terms(i: Indices) -> Expr:
-        return _FOLDS[how](build.cast(writes.source(i, tuple(axes)), work), axes, where=hit(i))
+        term, own = build.cast(writes.source(i, tuple(axes)), work), build.cast(x[i], work)
+        total = _FOLDS[how](term, axes, where=hit(i))
+        if not starts or (how is How.SUM and isinstance(own, Const) and own.value == 0):
+            return total
+        return _FOLDS[how](term, axes, where=hit(i), init=build.cast(own, total.dtype))
 
     def counted(i: Indices) -> Expr:
         return reduce.sum(build.const(1), axes, where=hit(i))
 
     folded = context.stage(x.shape, terms, "terms")
-    if alone and not include_self and folded.dtype is x.dtype:
+    if starts and folded.dtype is x.dtype:
         return folded
     count = folded if alone else context.stage(x.shape, counted, "count")
 
     def element(i: Indices) -> Expr:
         own = build.cast(x[i], work)
-        found = _PAIRS[how](own, folded[i]) if include_self else folded[i]
+        found = _PAIRS[how](own, folded[i]) if include_self and not starts else folded[i]
         if alone:
             return build.rounded(found, x.dtype)
         if how is How.MEAN:

@@ -132,10 +132,10 @@ class LoopMethods(StageHandle):
             axis: a data axis of the definition (`s[C].op.axis`), not split or fused; it is no loop
                 from now on.
 
-        Requires: a stage at root, by itself, that reduces single values from an `init=` that reads
-            no tensor; a condition of the reduction (its `where=`, or a choice between its term and
-            the reducer's identity) that equates the axis with an integer which depends on no
-            scattered axis.
+        Requires: a stage at root, by itself, that reduces single values, from an `init=` that reads
+            no stage which is computed in loops; a condition of the reduction (its `where=`, or a
+            choice between its term and the reducer's identity) that equates the axis with an
+            integer which depends on no scattered axis.
 
         Rewrites:
             for g in 0..n: for j: for i: if X[i] == g: C[g, j] += A[i, j]

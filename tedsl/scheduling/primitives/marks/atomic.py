@@ -32,7 +32,7 @@ def atomic_problem(
             continue
         problem = reduction_problem(stage) if stage.atomic else None
         problem = problem or (_scatter_problem(stage) if stage.scatters else None)
-        problem = problem or _place_problem(plan, stage)
+        problem = problem or _place_problem(plan, stage) or _start_problem(plan, stage)
         if problem is not None:
             return stage, problem
     return None
@@ -72,7 +72,7 @@ def reduction_problem(stage: StagePlan) -> Problem | None:
     reducer = body.reducer
     if len(body.sources) == 1 and reducer.operator not in ATOMIC_OPERATORS:
         return f"there is no atomic update for its reducer {reducer.name}", other
-    return _start_problem(name, body, other)
+    return _value_problem(name, body, other)
 
 
 def _scatter_problem(stage: StagePlan) -> Problem | None:
@@ -89,11 +89,11 @@ def _scatter_problem(stage: StagePlan) -> Problem | None:
             "may be folded into one element",
             f"call s[{name}].atomic() first, so that they are combined one at a time",
         )
-    return _start_problem(name, body, f"leave {name} as it is defined")
+    return _value_problem(name, body, f"leave {name} as it is defined")
 
 
-def _start_problem(name: str, body: Reduce, other: str) -> Problem | None:
-    """Why a reduction cannot start from what another nest stores, and what to do."""
+def _value_problem(name: str, body: Reduce, other: str) -> Problem | None:
+    """Why what a reduction folds is not combined where it is stored, and what to do."""
     if len(body.sources) > 1:
         return (
             f"its reducer {body.reducer.name} combines tuples of {len(body.sources)} values, and "
@@ -106,13 +106,21 @@ def _start_problem(name: str, body: Reduce, other: str) -> Problem | None:
             "can tell",
             other,
         )
-    read = reads(*(body.init or ()))
-    if read:
-        return (
-            f"{name} starts from {read[0].tensor.name}, and the start is stored before the loops, "
-            "apart from them",
-            f"{other}, or add what it starts from in a stage that reads {name}",
-        )
+    return None
+
+
+def _start_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    """Why what a reduction starts from is not there before its loops, and what to do."""
+    name, body = stage.name, stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    read = reads(*(body.init or ())) if isinstance(body, Reduce) else ()
+    for source in (plan.stage_of(each.tensor.op) for each in read):
+        if source.placement.axis is not None:
+            return (
+                f"{name} starts from {source.name}, and the start is stored before the loops, "
+                f"apart from them, where {source.name} is computed",
+                f"leave {source.name} at root (s[{source.name}].compute_root()), or add it in a "
+                f"stage that reads {name}",
+            )
     return None
 
 
