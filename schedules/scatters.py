@@ -76,8 +76,9 @@ def schedule_scatters(s: Schedule, target: Target, left: Container[str]) -> None
 def by_data(body: Reduce, axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """The data axes of a reduction whose values are read from memory for each of its points."""
     found = inverted(body, may_scatter(body, axes))
-    values = {} if found is None else found.values
-    return tuple(axis for axis in axes if axis in values and reads(values[axis]))
+    if found is None:
+        return ()
+    return tuple(a for a in axes if a in found.values and reads(found.values[a]))
 
 
 def _on_gpu_quicker(s: Schedule, op: ComputeOp, axes: Sequence[Axis]) -> bool:

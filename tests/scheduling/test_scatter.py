@@ -242,10 +242,10 @@ def test_what_runs_at_once_is_atomic() -> None:
         s[C].vectorize(i)
     with refused(s, "i is a reduce axis: its iterations write the same elements of C"):
         s[C].bind(i, "blockIdx.x")
-    s, C, i = by_group()
-    s[C].vectorize(i)
+    s, D, k = by_group()
+    s[D].vectorize(k)
     with refused(s, "iterations of i that run at once may be folded into one element", "atomic()"):
-        s[C].scatter(s[C].op.axis[0])
+        s[D].scatter(s[D].op.axis[0])
 
 
 def test_it_stays_as_it_is_and_by_itself() -> None:

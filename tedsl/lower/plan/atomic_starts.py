@@ -45,7 +45,7 @@ def separate_starts(plan: Plan, target: Target) -> Plan:
                 continue
             start = _in_blocks(start)
             early = is_output(plan, op) or _elements(start) < MANY
-            if not early or reads(*start.op.bodies):
+            if not early or reads(*(body.init or ())):
                 plan = insert_before(plan, stage.name, start)
                 continue
             if leader:

@@ -88,9 +88,9 @@ def _conditions(body: Reduce) -> tuple[list[Expr], tuple[Expr, ...]]:
     """The conditions under which there is something to fold, and what: where a source is the
     identity otherwise, that is one too."""
     conditions = [] if body.where is None else list(conjuncts(body.where))
-    if len(body.sources) > 1 or body.init is not None:
+    if len(body.sources) != 1 or body.init is not None:
         return conditions, body.sources
-    source, identity = body.sources[0], body.reducer.identity[0]
+    (source,), identity = body.sources, next(iter(body.reducer.identity))
     while isinstance(source, (IfThenElse, Select)) and _same(source.b, identity):
         conditions += conjuncts(source.condition)
         source = source.a
