@@ -11,7 +11,7 @@ In the order in which a computation passes through them:
 
 - `analysis`: what the rules see: stages, loop nests, cascaded reductions
 - `fusion`: which stages share a kernel
-- `scans`: recurrences, on both targets
+- `scans`: recurrences, on both targets; `scatters`: reductions into elements that data say
 - `cpu`, `gpu`: `select` picks the rule for each kernel; the other files are the rules, each of
   which says in its first line which kernel pattern it schedules
 - `fallback`: simpler rules where a target cannot carry one out
@@ -34,6 +34,7 @@ from tedsl.schedules.fallback import (
     Attempts,
     Caution,
     Judge,
+    Level,
     left_scans,
     schedule_kernel,
     settle,
@@ -60,6 +61,7 @@ from tedsl.schedules.gpu.rows.rows_and_columns import (
 )
 from tedsl.schedules.gpu.rows.split_rows import split_cascades
 from tedsl.schedules.scans import schedule_scans
+from tedsl.schedules.scatters import schedule_scatters
 from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Outputs
@@ -102,6 +104,8 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     """
     s.in_registers = True
     schedule_scans(s, where, left_scans(s, caution))
+    simpler = {name for name, level in caution.items() if level >= Level.ALONE}
+    schedule_scatters(s, where, simpler)
     settle(s, where, caution)
     taken: list[str] = []
     if where.is_triton:

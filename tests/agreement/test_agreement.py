@@ -11,10 +11,11 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from choices import drawing
+from drawn_calls import scatter
 from drawn_schedules import attempt, schedules, tensorize
 from hypothesis import event, given, note, seed, settings
 from pairs import check_pair
-from strategies import computes, products
+from strategies import by_group, computes, products
 
 from tedsl.errors import ScheduleError
 
@@ -36,6 +37,24 @@ def test_every_way_to_run_agrees(shard: int) -> None:
     def pairs(data: st.DataObject) -> None:
         case = data.draw(computes(externs=True).strategy(), label="case")
         schedule = data.draw(schedules(case.outputs, sizes=case.sizes).strategy(), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        check_pair(case, schedule)
+
+    pairs()
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("shard", range(2))
+def test_scattered_reductions_agree(shard: int) -> None:
+    """Folds by group, run the other way round among other primitives."""
+
+    @seed(shard)
+    @given(st.data())
+    def pairs(data: st.DataObject) -> None:
+        case = data.draw(by_group().strategy(), label="case")
+        schedule = data.draw(schedules(case.outputs, 2, sizes=case.sizes).strategy(), label="first")
+        for primitive in (scatter, *[None] * data.draw(st.integers(0, 5))):
+            attempt(drawing(data.draw), schedule, primitive)
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule)
 

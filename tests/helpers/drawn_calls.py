@@ -10,9 +10,11 @@ import choices as st
 from choices import Draw
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Reduce
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.scattered import may_scatter
+from tedsl.tensor.tensor import ComputeOp
 
 FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
 PRINTED = 8
@@ -49,3 +51,19 @@ def axis_of(draw: Draw, stage: Stage) -> Axis:
     """A loop of the stage; when it has none, its root axis or an axis that belongs nowhere."""
     candidates = [*stage.leaf_iter_vars, *stage.leaf_iter_vars, *stage.plan.root_axes]
     return draw(st.sampled_from(candidates)) if candidates else Axis("nowhere")
+
+
+def scatter(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Mostly along an axis of which a condition says the value."""
+    able = [each for each in s.stages if scatters_along(each)]
+    stage = draw(st.sampled_from([stage, *able, *able, *able]))
+    axes = scatters_along(stage)
+    call(s, stage.scatter, axes[0] if axes and draw(st.integers(0, 4)) else axis_of(draw, stage))
+    if draw(st.booleans()):
+        call(s, stage.atomic)
+
+
+def scatters_along(stage: Stage) -> tuple[Axis, ...]:
+    """The data axes along which a stage can be scattered."""
+    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    return may_scatter(body, stage.op.axis) if isinstance(body, Reduce) else ()

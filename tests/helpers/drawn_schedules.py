@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import choices as st
 from choices import event
-from drawn_calls import FACTORS, axis_of, call, steps
+from drawn_calls import FACTORS, axis_of, call, scatter, steps
 from intrinsics import micro_kernel
 from strategies import Draw
 
@@ -539,6 +539,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     parallel,
     atomic,
     atomic,
+    scatter,
+    scatter,
     pipeline,
     reverse,
     reverse,

@@ -39,6 +39,12 @@ def computes(draw: Draw, externs: bool = False, sizes: Sizes = SMALL) -> Case:
 
 
 @st.composite
+def by_group(draw: Draw) -> Case:
+    """Rows of what some stages compute folded into groups that data say."""
+    return _Builder(draw, False, SMALL).grouping()
+
+
+@st.composite
 def products(draw: Draw) -> Case:
     """A matrix product of tiles that micro kernels have, between pointwise stages, or batched."""
     case = Case(number=draw(st.integers(0, 2**16)), depth=3)
@@ -96,6 +102,18 @@ class _Builder(Stages):
         self.case.depth = len(made)
         return self.case
 
+    def grouping(self) -> Case:
+        """One or two stages, then rows of them folded into groups."""
+        rank = self.draw(st.integers(1, 3))
+        known = [self.placeholder(tuple(self.dim() for _ in range(rank)))]
+        for kind in (self.pointwise, self.transposed if rank > 1 else self.backwards):
+            known += kind(known[-1]) if self.chance(1, 2) else []
+        made = self.grouped(known[-1])
+        known += made if self.chance(1, 2) else [*made, *self.pointwise(made[0])]
+        self.case.outputs = [known[-1].tensor]
+        self.case.depth = len(known)
+        return self.case
+
     def stage(self, source: Known) -> list[Known]:
         """One more operation that reads `source`."""
         self.enlarge(source)
@@ -116,7 +134,7 @@ class _Builder(Stages):
         if len(source.dims) >= 2:
             kinds += [self.transposed, self.contraction, self.contraction]
         if source.dims and source.dims[0].value > 0:
-            kinds.append(self.gather)
+            kinds += [self.gather, self.grouped]
         if self.externs:
             kinds.append(self.extern)
         return self.draw(st.sampled_from(kinds))(source)
@@ -239,6 +257,21 @@ class _Builder(Stages):
             return source.tensor[(index.tensor[i[0]], *i[1:])]
 
         return [self.define(dims, body, source.exact, source.finite)]
+
+    def grouped(self, source: Known) -> list[Known]:
+        """Rows folded into groups, some of which have none; some rows belong to no group."""
+        groups, rows = self.dim(), source.dims[0]
+        index = self.placeholder((rows,), DType.int32, below=groups.value + 2)
+        fold = self.draw(st.sampled_from(self.folds(source)))
+        i = te.reduce_axis((0, rows.extent), name=self.name("i"))
+        self.case.length *= max(1, rows.value)
+
+        def body(*g: Expr) -> Any:
+            where = index.tensor[i] - 1 == g[0]
+            return fold(source.tensor[(i, *g[1:])], axis=i, where=where)
+
+        exact = source.exact and fold in (te.max, te.min)
+        return [self.define((groups, *source.dims[1:]), body, exact, False)]
 
     def reduction(self, source: Known) -> list[Known]:
         which = self.draw(st.integers(0, len(source.dims) - 1))

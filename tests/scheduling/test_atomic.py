@@ -148,11 +148,28 @@ def test_not_together_with_another_stage() -> None:
         s[C].compute_with(s[B], s[B].op.axis[0])
 
 
-def test_what_it_starts_from_reads_nothing() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_it_starts_from_is_there_before(target: str) -> None:
+    A, B = te.placeholder((33, 70), "int32", name="A"), te.placeholder((33,), "int32", name="B")
+    D = te.compute((33,), lambda i: B[i] * 2, name="D")
+    k = te.reduce_axis((0, 70), name="k")
+    C = te.compute((33,), lambda i: te.sum(A[i, k], axis=k, init=D[i]), name="C")
+    s = te.create_schedule(C)
+    s[C].atomic()
+    s[C].parallel(k)
+    with refused(s, "C is atomic, and after this call C starts from D, and the start is stored"):
+        s[D].compute_at(s[C], s[C].op.axis[0])
+    for place in (s[D].compute_root, s[D].compute_inline):
+        place()
+        agrees(s, targets=(target,))
+
+
+def test_its_start_may_be_a_stage() -> None:
     s, C, _ = rows()
     s[C].atomic()
-    with refused(s, "C is atomic, and after this call C starts from C.init", "undo s[C].atomic"):
-        s.decompose_reduction(C, s[C].op.axis[0])
+    s.decompose_reduction(C, s[C].op.axis[0])
+    s[C].parallel(s[C].op.reduce_axis[0])
+    agrees(s)
 
 
 def test_it_keeps_its_reduction() -> None:

@@ -75,6 +75,16 @@ def skew() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def scatter() -> tuple[te.Schedule, te.Tensor]:
+    a, x = te.placeholder((20, 6), name="A"), te.placeholder((20,), "int32", name="X")
+    i = te.reduce_axis((0, 20), name="i")
+    c = te.compute((4, 6), lambda g, j: te.sum(a[i, j], axis=i, where=x[i] == g), name="C")
+    s = te.create_schedule(c)
+    s[c].scatter(s[c].op.axis[0])
+    return s, c
+
+
+@case
 def fuse() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, j) = rows()
     s[B].fuse(i, j)

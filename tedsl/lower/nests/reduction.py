@@ -62,6 +62,7 @@ from tedsl.once import same
 from tedsl.scheduling.kernels.tree import loops_around, running
 from tedsl.scheduling.plan import Online, OnlineMode, StagePlan
 from tedsl.scheduling.plan.graph import tensors_read
+from tedsl.scheduling.plan.scattered import scattered
 from tedsl.scheduling.regions.infer import StageBounds
 from tedsl.tensor.tensor import ComputeOp
 
@@ -75,7 +76,9 @@ def reduction_of(context: Context, stage: StagePlan) -> Reduction:
     first = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
     if not isinstance(stage.op, ComputeOp) or not isinstance(first, Reduce):
         raise InternalError(f"{stage.name} is no reduction")
-    return Reduction(context, stage, stage.op, first, context.bounds[stage.name])
+    way = scattered(stage)
+    fold = first if way is None else way.fold
+    return Reduction(context, stage, stage.op, fold, context.bounds[stage.name])
 
 
 @dataclass(slots=True)
@@ -83,7 +86,8 @@ class Reduction:
     """The three nests of a reduction: initialise the accumulators, accumulate, store the results.
 
     In an atomic one each iteration of the contended loops has accumulators of its own, which are
-    combined with the results; these have been initialised before, by another nest.
+    combined with the results; these have been initialised before, by another nest.  A scattered one
+    has no accumulators: each point is combined with the result that data say.
     """
 
     context: Context
@@ -316,7 +320,7 @@ class Reduction:
         attached = self.stage.placement.axis is not None
         whole = [i for i in output_indices(self.stage, self.op, self.bounds) if constant(i) != 0]
         same = len(whole) == len(self.data) and set(whole) == set(self.data)
-        direct = (attached and same) or (self.is_atomic and not self.rest)
+        direct = (attached and same) or (self.is_atomic and not self.rest) or self.stage.scatters
         if direct or not self._fits():
             return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
         return None
@@ -369,7 +373,7 @@ class Reduction:
         buffers, indices = self._targets()
         guards = [g for g in self._guards(inside=True) if not self._is_fold_guard(g)]
         own = buffers is not self.accumulators
-        if own and self.is_atomic:
+        if own and self.stage.starts_apart:
             return fold
         start_guards = guards if own or self._start_values() is self.reduce.init else []
         start = self._copied(self._starts(buffers, indices, start_guards))
@@ -409,7 +413,7 @@ class Reduction:
     def _start_values(self) -> tuple[Expr, ...]:
         """The initial value of an accumulator: the identity for the parts of an atomic
         reduction."""
-        init = None if self.is_atomic else self.reduce.init
+        init = None if self.stage.starts_apart else self.reduce.init
         return init or self.reduce.reducer.identity
 
     def _starts(

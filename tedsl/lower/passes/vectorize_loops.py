@@ -219,7 +219,8 @@ def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
     if not _needed_for_store(stmt.buffers[0], stmt.indices, list(data), place):
         conditions = tuple(c for c in conditions if c not in data)
     mask = both(*conditions) if conditions else None
-    update = replace(stmt, values=values, mask=mask, tile=place.tile)
+    indices = tuple(map(place.masked, stmt.indices))
+    update = replace(stmt, indices=indices, values=values, mask=mask, tile=place.tile)
     return Guard(both(*scalar), update) if scalar else update
 
 

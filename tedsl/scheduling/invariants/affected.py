@@ -84,6 +84,7 @@ def _same_facts(old: StagePlan, new: StagePlan) -> bool:
         and old.leaf_axes is new.leaf_axes
         and old.marks is new.marks
         and old.atomic is new.atomic
+        and old.scatters is new.scatters
         and type(old.op) is type(new.op)
     )
 

@@ -104,7 +104,7 @@ def occurring(plan: Plan) -> frozenset[Concern]:
             found.add(Concern.COOPERATIVE)
         if place.kept is not None:
             found.add(Concern.STORED_OUTSIDE)
-        if stage.atomic:
+        if stage.atomic or stage.scatters:
             found.add(Concern.ATOMIC)
         if place.head:
             found.add(Concern.PARTITIONED)

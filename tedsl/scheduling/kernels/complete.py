@@ -167,6 +167,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
         a
         for a in stage.leaf_axes
         if replace(stage.mark(a), products=None, implied=False) == PLAIN and a not in run
+        if not (stage.scatters and stage.mark(a).implied)  # one point of it after the other
     ]
     indexing = _tile_indices(plan, stage)
     inside_it = guests(plan, stage)

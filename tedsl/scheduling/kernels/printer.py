@@ -19,6 +19,7 @@ from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
 from tedsl.scheduling.plan.labels import axis_text, labels
 from tedsl.scheduling.plan.relations import constant
 from tedsl.scheduling.plan.scan_structure import is_state
+from tedsl.scheduling.plan.scattered import scattered_axes
 from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text
 from tedsl.scheduling.regions.infer import Bounds, infer
 from tedsl.target import Target
@@ -176,9 +177,12 @@ def _evict(stage: StagePlan) -> str:
 
 
 def _atomic(stage: StagePlan) -> str:
-    """That parts of a reduction are combined atomically, and what that means for the numbers."""
+    """That data say where parts of a reduction go, that they are combined atomically, and what that
+    means for the numbers."""
+    gone = ", ".join(labels(stage)[axis] for axis in scattered_axes(stage))
+    where = f"  (scattered along {gone})" if gone else ""
     if not stage.atomic:
-        return ""
+        return where
     body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
     varies = (
         isinstance(body, Reduce)
@@ -186,7 +190,8 @@ def _atomic(stage: StagePlan) -> str:
         and body.dtype.is_float
         and bool(stage.contended)
     )
-    return f"  (atomic{', rounded in an order that may change from run to run' if varies else ''})"
+    order = ", rounded in an order that may change from run to run" if varies else ""
+    return f"{where}  (atomic{order})"
 
 
 def _memory(plan: Plan, stage: StagePlan) -> str:

@@ -26,11 +26,20 @@ _AT_ONCE = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
 def in_turn(plan: Plan, target: Target) -> Plan:
     """The plan in which contended loops are serial where the target has no atomic update for what
-    they fold."""
+    they fold; of a scattered stage all loops of the reduction, and where it is not atomic."""
     for stage in plan.stages:
         body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
-        if isinstance(body, Reduce) and stage.contended and not _has_update(body, target):
+        free = stage.atomic or not stage.scatters
+        if not isinstance(body, Reduce) or (free and has_update(body, target)):
+            continue
+        if stage.contended:
             plan = _in_turn(plan, plan.stage(stage.name))
+        if stage.scatters:
+            now = plan.stage(stage.name)
+            folded = [axis for axis in now.leaf_axes if axis.kind is AxisKind.REDUCE]
+            serial = [axis for axis in folded if now.mark(axis).kind is LoopKind.SERIAL]
+            runs = {axis: _implied(now.mark(axis)) for axis in serial}
+            plan = plan.with_stage(replace(now, marks={**now.marks, **runs}))
     return plan
 
 
@@ -64,7 +73,7 @@ def not_combined(stage: StagePlan, target: Target) -> str:
     known = labels(stage)
     given = ((axis, stage.mark(axis)) for axis in stage.leaf_axes)
     loops = [known[a] for a, mark in given if mark.implied and mark.kind is LoopKind.SERIAL]
-    if not isinstance(body, Reduce) or not loops:
+    if not isinstance(body, Reduce) or not loops or not stage.atomic:
         return ""
     operator = body.reducer.operator
     what = body.reducer.name if operator is None else operator.value
@@ -105,7 +114,7 @@ def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
     return replace(plan, stages=tuple(moved(stage) for stage in plan.stages))
 
 
-def _has_update(body: Reduce, target: Target) -> bool:
+def has_update(body: Reduce, target: Target) -> bool:
     """Whether the target has an atomic update for the operator and the dtype, and for the start.
 
     The CPU has none of 16-bit floats.  Triton's minima and maxima of floats compare integers, and

@@ -13,7 +13,17 @@ from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.invariants.table import first_broken
 from tedsl.scheduling.kernels.tree import hosts
-from tedsl.scheduling.plan import Fuse, Online, Plan, SharedLoops, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import (
+    Fuse,
+    Online,
+    Plan,
+    Scatter,
+    SharedLoops,
+    Skew,
+    Split,
+    StagePlan,
+    Unit,
+)
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import tensors_read
 from tedsl.scheduling.plan.thread_loops import per_thread
@@ -77,6 +87,8 @@ def _made_of_roots(stage: StagePlan) -> set[Axis]:
                 found = (found - {outer, inner}) | {fused}
             case Unit(axis=axis):
                 found |= {axis}
+            case Scatter(axis=axis):
+                found -= {axis}
             case Skew(parent=parent, skewed=skewed):
                 found = (found - {parent}) | {skewed}
     return found

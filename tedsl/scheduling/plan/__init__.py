@@ -7,7 +7,8 @@
 - `graph`: from operations to a plan, and readers rebuilt after a rewrite; `copies`: an operation
   once more, under a name of its own
 - `relations`: extents and values of axes; `labels`: names of stages and axes
-- `scan_structure`: which stages belong to the steps of a scan
+- `scan_structure`: which stages belong to the steps of a scan; `scattered`: reductions whose points
+  go where data say
 - `bounded_reads`: reads at computed indices stay inside their tensors
 - `inline`, `unshare_axes`: the plan with inlined stages substituted, with loops of its own for each
 """
@@ -40,6 +41,7 @@ from tedsl.scheduling.plan.stage_plan import (
     Mark,
     Plan,
     Relation,
+    Scatter,
     Skew,
     Split,
     StagePlan,
@@ -70,6 +72,7 @@ __all__ = [
     "Plan",
     "Relation",
     "SameGrid",
+    "Scatter",
     "SharedLoops",
     "Skew",
     "Split",

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
-from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Plan, Scatter, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.links import axis_owners
 
 
@@ -61,6 +61,8 @@ def labels(stage: StagePlan) -> Mapping[Axis, str]:
                 add(fused)
             case Unit(axis=axis):
                 add(axis)
+            case Scatter():
+                pass
             case Skew(skewed=skewed):
                 add(skewed)
     return known

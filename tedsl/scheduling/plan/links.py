@@ -430,10 +430,11 @@ def special_names(plan: Plan) -> tuple[str, ...]:
 @once
 def is_special(stage: StagePlan) -> bool:
     """True for a stage that runs last or across programs, is stored elsewhere or by others, is
-    combined atomically, or is tensorized."""
+    combined atomically or where data say, or is tensorized."""
     return (
         bool(stage.placement.of or stage.placement.head)
         or stage.atomic
+        or stage.scatters
         or stage.placement.program is not None
         or stage.placement.kept is not None
         or any(mark.tensorized is not None for mark in stage.marks.values())

@@ -131,9 +131,10 @@ class SharedLoops(_Place):
 
 @dataclass(frozen=True, slots=True)
 class SameGrid(_Place):
-    """In the kernel of `leader`, in programs of its own beside those."""
+    """In the kernel of `leader`, in programs of its own beside those; `home` as of `Own`."""
 
     leader: str
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)

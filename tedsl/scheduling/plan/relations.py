@@ -17,7 +17,7 @@ from tedsl.expr import index_arith
 from tedsl.expr.index_arith import at_most, both, less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
 from tedsl.once import once
-from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Relation, Scatter, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.labels import labels, unique_name
 
 
@@ -168,6 +168,8 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
                 known[fused] = multiply(known[outer], known[inner])
             case Unit(axis=axis):
                 known[axis] = integer(1)
+            case Scatter():
+                pass
             case Skew(parent=parent, skewed=skewed, modulus=modulus):
                 empty = constant(known[parent]) == 0
                 known[skewed] = integer(0) if empty else add(known[parent], integer(modulus - 1))
@@ -190,7 +192,7 @@ def fixed_extent(stage: StagePlan, axis: Axis) -> int | None:
 
 def positions(stage: StagePlan) -> dict[Axis, Expr]:
     """The position (from 0) of every axis of the stage, written over its leaf axes, and over the
-    root axes along which some are skewed."""
+    root axes along which some are skewed; a scattered axis stands for itself."""
     size = extents(stage)
     known: dict[Axis, Expr] = {axis: axis for axis in stage.leaf_axes}
     for relation in upwards(stage.relations):
@@ -206,6 +208,8 @@ def positions(stage: StagePlan) -> dict[Axis, Expr]:
                 pass
             case Skew(parent=parent, skewed=skewed, along=along):
                 known[parent] = subtract(known[skewed], skew_of(relation, along))
+            case Scatter(axis=axis):
+                known[axis] = axis
     return known
 
 
@@ -238,6 +242,8 @@ def reached(stage: StagePlan, roots: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
                     known[fused] = add(multiply(known[outer], size[inner]), known[inner])
             case Unit(axis=axis):
                 known[axis] = integer(0)
+            case Scatter():
+                pass
             case Skew(parent=parent, skewed=skewed, along=along):
                 if parent in known and along in known:
                     known[skewed] = add(known[parent], skew_of(relation, known[along]))
@@ -277,6 +283,8 @@ def came_of(stage: StagePlan, axis: Axis) -> tuple[str, tuple[Axis, ...]] | None
                 return "fused", (fused,)
             case Skew(parent=parent, skewed=skewed) if parent is axis:
                 return "skewed", (skewed,)
+            case Scatter(axis=gone) if gone is axis:
+                return "scattered", ()
             case _:
                 pass
     return None
@@ -288,7 +296,7 @@ def _axes(relation: Relation) -> set[Axis]:
             return {parent, outer, inner}
         case Fuse(outer=outer, inner=inner, fused=fused):
             return {outer, inner, fused}
-        case Unit(axis=axis):
+        case Unit(axis=axis) | Scatter(axis=axis):
             return {axis}
         case Skew(parent=parent, skewed=skewed):
             return {parent, skewed}
@@ -323,4 +331,6 @@ def leaves_of(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
             case Skew(parent=parent, skewed=skewed):
                 if parent in axes:
                     axes = (axes - {parent}) | {skewed}
+            case Scatter(axis=axis):
+                axes = axes - {axis}
     return axes

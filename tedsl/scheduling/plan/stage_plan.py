@@ -79,7 +79,15 @@ class Skew:
     modulus: int
 
 
-Relation = Split | Fuse | Unit | Skew
+@dataclass(frozen=True, slots=True, eq=False)
+class Scatter:
+    """`axis`, a data axis of a reduction, has the value that a condition of the definition equates
+    it with, and no loop (`plan/scattered`)."""
+
+    axis: Axis
+
+
+Relation = Split | Fuse | Unit | Skew | Scatter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,10 +195,23 @@ class StagePlan(MayFollow):
         return StagePlan(self.name, op, *_how_it_runs(self))
 
     @property
+    def scatters(self) -> bool:
+        """True for a reduction in which data say into which elements each point is folded."""
+        return any(isinstance(each, Scatter) for each in self.relations)
+
+    @property
+    def starts_apart(self) -> bool:
+        """True for a reduction whose results are initialised by a nest before its own."""
+        return self.scatters or bool(self.contended)
+
+    @property
     def contended(self) -> tuple[Axis, ...]:
         """The reduce loops whose iterations run at the same time, outermost first: their parts are
-        combined atomically."""
-        at_once = (LoopKind.PARALLEL, LoopKind.PROGRAM)
+        combined atomically.  Lanes of a tile are combined first, unless data say into which
+        elements each of them goes."""
+        at_once = [LoopKind.PARALLEL, LoopKind.PROGRAM]
+        if self.scatters:
+            at_once.append(LoopKind.VECTORIZED)
         reduce_loops = (a for a in self.leaf_axes if a.kind is AxisKind.REDUCE)
         return tuple(a for a in reduce_loops if self.mark(a).kind in at_once)
 

@@ -28,6 +28,7 @@ from tedsl.scheduling.plan import (
     Plan,
     Relation,
     SameGrid,
+    Scatter,
     SharedLoops,
     Skew,
     Split,
@@ -169,6 +170,8 @@ def _relation(relation: Relation, moves: tuple[tuple[Axis, Axis], ...]) -> Relat
             return replace(relation, outer=outer, inner=inner)
         case Unit():
             return relation
+        case Scatter(axis=axis):
+            return replace(relation, axis=clones.get(axis, axis))
         case Skew(parent=parent, along=along):
             parent, along = clones.get(parent, parent), clones.get(along, along)
             return replace(relation, parent=parent, along=along)

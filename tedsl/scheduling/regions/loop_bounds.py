@@ -24,12 +24,14 @@ from tedsl.expr.index_arith import (
     widened,
 )
 from tedsl.expr.nodes import Axis, Const, Expr, Range
+from tedsl.expr.visit import substitute
 from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
-from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Relation, Scatter, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.relations import skew_of, upwards
+from tedsl.scheduling.plan.scattered import scattered
 from tedsl.tensor.tensor import ComputeOp
 
 
@@ -41,6 +43,8 @@ def pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> No
     (a single iteration would be no loop, and its guard, which is then of no reduce axis, would skip
     the initialisation of a reduction as well)
     """
+    if isinstance(relation, Scatter):
+        return
     if isinstance(relation, Unit):
         extents[relation.axis] = ONE
         return
@@ -79,7 +83,8 @@ def pass_up(
     names: Mapping[Axis, Axis],
 ) -> dict[Axis, Expr]:
     """Every axis of the stage over its leaf axes (relative to the start of the region, which
-    `starts` gives for root axes), those that another stage runs under its names."""
+    `starts` gives for root axes), those that another stage runs under its names; a scattered one
+    over what data say."""
     values: dict[Axis, Expr] = {
         a: ZERO if constant(extents[a]) == 1 else names.get(a, a) for a in stage.leaf_axes
     }
@@ -93,11 +98,17 @@ def pass_up(
             case Fuse(outer=outer, inner=inner, fused=fused):
                 values[outer] = floordiv(values[fused], extents[inner])
                 values[inner] = floormod(values[fused], extents[inner])
-            case Unit():
+            case Unit() | Scatter():
                 pass
             case Skew(parent=parent, skewed=skewed, along=along):
                 ahead = skew_of(relation, add(starts[along], values[along]))
                 values[parent] = sub(values[skewed], ahead)
+    if stage.scatters:
+        found = scattered(stage)
+        if found is None:
+            raise InternalError(f"no condition says which elements {stage.name} is folded into")
+        index: dict[Expr, Expr] = {a: add(starts[a], values[a]) for a in starts if a in values}
+        values |= {axis: substitute(value, index) for axis, value in found.values.items()}
     return values
 
 

@@ -1,7 +1,7 @@
 """A graph with its regions as calls of kernels, the rest as it was.
 
 Calls keep their order among those that change an argument or draw random numbers.  Imports
-`partition`, `relaying`, `compiling`, `views`, `stores` and `added`.
+`partition`, `relaying`, `compiling`, `views` and `stores`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tedsl.torch.backend.added import quicker
 from tedsl.torch.backend.channels_last import chosen
 from tedsl.torch.backend.compiling import compile_regions
 from tedsl.torch.backend.decisions import decide
@@ -112,9 +111,7 @@ class _Rewriter:
                 made.append(self._region(root, part))
             else:
                 (node,) = unit
-                made_node = self.graph.node_copy(node, self.made_of.__getitem__)
-                made_node.target = quicker(node) or made_node.target
-                self.made_of[node] = made_node
+                self.made_of[node] = self.graph.node_copy(node, self.made_of.__getitem__)
         compile_regions(made, self.options)
         straighten(self.graph)
         store_together(self.graph)

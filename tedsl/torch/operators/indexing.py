@@ -18,13 +18,17 @@ from tedsl.torch.lib import aten
 from tedsl.torch.refusals import NotTaken
 
 
-def check_places(context: Context, source: Value, index: Value, d: int, negative: bool) -> None:
-    """What PyTorch asks of `index` along a dimension of `source`."""
+def check_places(
+    context: Context, source: Value, index: Value, d: int, negative: bool, looked: bool = True
+) -> None:
+    """What PyTorch asks of `index` along a dimension of `source`; whether it is inside is `looked`
+    at in each call."""
     if number_of(source.shape[d]) == 0:
         raise NotTaken("a choice among nothing")
     if not index.dtype.is_integer:
         raise NotTaken("indices that are no integers")
-    context.checked(index, source.shape[d], negative)
+    if looked:
+        context.checked(index, source.shape[d], negative)
 
 
 @takes(Family.INDEXING, aten.embedding.default)

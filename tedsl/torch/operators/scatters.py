@@ -1,6 +1,8 @@
 """Writes at places that are data, said the other way round: each place asks which indices name it.
 
-That is as many tests as places times indices, so that only few are taken.  Imports `indexing`.
+Folds are scheduled as updates of the places that the indices name, as many as there are indices
+(`schedules/scatters`).  What cannot be takes as many tests as places times indices, and of that
+only few are taken.  Imports `indexing`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.nn.indexing import cumsum as nn_cumsum
 from tedsl.tensor import reduce
 from tedsl.torch.elements.dtypes import constant
@@ -21,11 +23,14 @@ from tedsl.torch.elements.reshape import linear, reshaped, unravelled
 from tedsl.torch.elements.value import (
     Index,
     Indices,
+    Shape,
+    Size,
     Value,
     broadcast,
     cast_to,
     filled,
     is_one,
+    number_of,
     numbers,
     product,
     same_size,
@@ -33,12 +38,16 @@ from tedsl.torch.elements.value import (
 )
 from tedsl.torch.importer.context import Check, Context
 from tedsl.torch.importer.registry import Family, takes
-from tedsl.torch.lib import aten
+from tedsl.torch.lib import aten, torch
 from tedsl.torch.operators.indexing import check_places
 from tedsl.torch.refusals import NotTaken
 
 MOST_TESTS = 1 << 16
-_LIMITS = f"constant sizes, places times indices at most {MOST_TESTS}"
+_LIMITS = (
+    f"of what no device updates (puts, products on a GPU), constant sizes, places times indices at "
+    f"most {MOST_TESTS}; on a GPU no sums of floats whose order is asked for, and indices outside "
+    "are left out"
+)
 
 
 class How(StrEnum):
@@ -78,7 +87,7 @@ class Writes:
         source: from the same to the value.
     """
 
-    extents: tuple[int, ...]
+    extents: Shape
     named: Callable[[Indices, Indices], list[Expr]]
     source: Callable[[Indices, Indices], Expr]
 
@@ -87,19 +96,36 @@ def written(
     context: Context, x: Value, writes: Writes, how: How, include_self: bool = True
 ) -> Value:
     """`x` after the writes; of several that only put, the last one holds."""
-    known = numbers(x.shape)
-    if known is None:
-        raise NotTaken("writes to sizes that are known at the call only")
-    if math.prod((*known, *writes.extents)) > MOST_TESTS:
+    sizes = numbers((*x.shape, *writes.extents))
+    few = sizes is not None and math.prod(sizes) <= MOST_TESTS
+    if not few and not _is_updated(context, x.dtype, how):
         raise NotTaken("more places and indices than are asked one by one")
-    if 0 in writes.extents or 0 in known:
+    if _has_order(context, x.dtype, how):
+        raise NotTaken("sums of floats whose order is asked for")
+    if sizes is not None and 0 in sizes:
         return x
-    x = context.held(x, "self")
     if how is How.PUT:
-        return _put(context, x, writes)
+        return _put(context, context.held(x, "self"), writes)
     if x.dtype.is_bool:
         raise NotTaken("bools that meet")
     return _folded(context, x, writes, how, include_self)
+
+
+def _is_updated(context: Context, dtype: DType, how: How) -> bool:
+    """Whether a device folds values into places in the order in which they come."""
+    if how is How.PUT or dtype.is_bool:
+        return False
+    sums = how in (How.SUM, How.MEAN)
+    return context.result.device.type == "cpu" or (
+        how is not How.PROD and (sums or dtype.is_float or dtype.bits >= 32)
+    )
+
+
+def _has_order(context: Context, dtype: DType, how: How) -> bool:
+    """True for sums whose last bits depend on the order of atomic updates, where nobody may."""
+    rounded = dtype.is_float and how in (How.SUM, How.MEAN)
+    asked = torch.are_deterministic_algorithms_enabled()
+    return rounded and asked and context.result.device.type != "cpu"
 
 
 def _asked(context: Context, writes: Writes) -> list[Axis]:
@@ -117,7 +143,7 @@ def _put(context: Context, x: Value, writes: Writes) -> Value:
     place = context.stage(x.shape, last, "place")
 
     def element(i: Indices) -> Expr:
-        inside = build.minimum(build.maximum(place[i], 0), math.prod(writes.extents) - 1)
+        inside = build.minimum(build.maximum(place[i], 0), build.sub(product(writes.extents), 1))
         value = writes.source(i, tuple(unravelled(inside, writes.extents)))
         return build.if_then_else(build.ge(place[i], 0), value, x[i])
 
@@ -127,23 +153,31 @@ def _put(context: Context, x: Value, writes: Writes) -> Value:
 def _folded(context: Context, x: Value, writes: Writes, how: How, include_self: bool) -> Value:
     axes = _asked(context, writes)
     work = DType.float32 if x.dtype.is_short_float else x.dtype
+    x, alone = context.held(x, "self"), include_self and how is not How.MEAN
+    # NaN in what extremes start from is more than some devices update.
+    starts = alone and how in (How.SUM, How.PROD)
 
     def hit(i: Indices) -> Expr:
         return build.conjunction(writes.named(i, tuple(axes)))
 
     def terms(i: Indices) -> Expr:
-        return _FOLDS[how](build.cast(writes.source(i, tuple(axes)), work), axes, where=hit(i))
+        term, own = build.cast(writes.source(i, tuple(axes)), work), build.cast(x[i], work)
+        total = _FOLDS[how](term, axes, where=hit(i))
+        if not starts or (how is How.SUM and isinstance(own, Const) and own.value == 0):
+            return total
+        return _FOLDS[how](term, axes, where=hit(i), init=build.cast(own, total.dtype))
 
     def counted(i: Indices) -> Expr:
         return reduce.sum(build.const(1), axes, where=hit(i))
 
     folded = context.stage(x.shape, terms, "terms")
-    alone = include_self and how is not How.MEAN
+    if starts and folded.dtype is x.dtype:
+        return folded
     count = folded if alone else context.stage(x.shape, counted, "count")
 
     def element(i: Indices) -> Expr:
         own = build.cast(x[i], work)
-        found = _PAIRS[how](own, folded[i]) if include_self else folded[i]
+        found = _PAIRS[how](own, folded[i]) if include_self and not starts else folded[i]
         if alone:
             return build.rounded(found, x.dtype)
         if how is How.MEAN:
@@ -156,23 +190,20 @@ def _folded(context: Context, x: Value, writes: Writes, how: How, include_self: 
 
 
 def _along(
-    context: Context, x: Value, dim: int, index: Value, source: Callable[[Indices], Expr]
+    context: Context, x: Value, dim: int, index: Value, how: How, source: Callable[[Indices], Expr]
 ) -> Writes:
     """Writes along one dimension: in the others, each value keeps its index."""
     if index.rank != x.rank:
         raise NotTaken("an index of another rank")
-    known = numbers(index.shape)
-    if known is None:
-        raise NotTaken("indices of sizes that are known at the call only")
+    known = index.shape
     d = dim + x.rank if dim < 0 else dim
     place = context.held(index, "index")
-    if 0 not in known:
-        check_places(context, x, place, d, False)
-
+    _check(context, x, place, d, False, how)
     short = {e for e in range(x.rank) if e != d and not same_size(known[e], x.shape[e])}
+    last = {e: build.sub(known[e], 1) for e in short}
 
     def at(i: Indices, t: Indices) -> Indices:
-        inside = [build.minimum(j, known[e] - 1) if e in short else j for e, j in enumerate(i)]
+        inside = [build.minimum(j, last[e]) if e in short else j for e, j in enumerate(i)]
         return (*inside[:d], t[0], *inside[d + 1 :])
 
     def named(i: Indices, t: Indices) -> list[Expr]:
@@ -199,9 +230,9 @@ def scatter(
 ) -> Value:
     """`x` with elements of `src` put or folded into places of a dimension."""
     source, line = _line(context.held(src, "src")), _line(x)
-    writes = _along(context, line, dim, _line(index), lambda at: source[at])
     how = _REDUCE.get(reduce) or How(reduce)
-    return reshaped(written(context, line, writes, how, include_self), x.shape)
+    writes = _along(context, line, dim, _line(index), how, lambda at: source[at])
+    return _point(written(context, line, writes, how, include_self), x)
 
 
 @takes(Family.INDEXING, aten.scatter_add.default, limits=_LIMITS)
@@ -215,10 +246,9 @@ def scatter_value(
     context: Context, x: Value, dim: int, index: Value, value: Any, reduce: str = "put"
 ) -> Value:
     """`x` with one number put or folded into places of a dimension."""
-    fixed = constant(value, x.dtype)
-    writes = _along(context, _line(x), dim, _line(index), lambda _: fixed)
-    found = written(context, _line(x), writes, _REDUCE.get(reduce) or How(reduce))
-    return reshaped(found, x.shape)
+    fixed, how = constant(value, x.dtype), _REDUCE.get(reduce) or How(reduce)
+    writes = _along(context, _line(x), dim, _line(index), how, lambda _: fixed)
+    return _point(written(context, _line(x), writes, how), x)
 
 
 @takes(Family.INDEXING, aten.index_reduce.default, limits=_LIMITS)
@@ -234,12 +264,26 @@ def index_reduce(
     """`x` with slices of `src` folded into those that `index` numbers."""
     line = _line(x)
     given = {dim + line.rank if dim < 0 else dim: _line(index)}
-    return reshaped(_slices(context, line, given, _line(src), How(reduce), include_self), x.shape)
+    return _point(_slices(context, line, given, _line(src), How(reduce), include_self), x)
+
+
+def _check(context: Context, x: Value, index: Value, d: int, negative: bool, how: How) -> None:
+    """What PyTorch asks of `index`.  Nobody looks for indices outside, which name no place, where a
+    GPU folds: that would take as long as a small fold itself."""
+    if 0 in map(number_of, index.shape):
+        return
+    looked = how is How.PUT or context.result.device.type == "cpu"
+    check_places(context, x, index, d, negative, looked)
 
 
 def _line(value: Value) -> Value:
     """A single number as a line of one."""
     return value if value.rank else broadcast(value, (1,))
+
+
+def _point(line: Value, like: Value) -> Value:
+    """A line of one as the single number that it was."""
+    return line if like.rank else reshaped(line, ())
 
 
 def _slices(
@@ -256,12 +300,10 @@ def _slices(
     together = dims[-1] - dims[0] + 1 == len(dims)
     places = {d: context.held(each, f"index{d}") for d, each in given.items()}
     rank = max(each.rank for each in places.values())
-    shape = numbers(_joined([each.shape for each in places.values()], rank))
-    if shape is None:
-        raise NotTaken("indices of sizes that are known at the call only")
-    if 0 not in shape:
+    shape = _joined([each.shape for each in places.values()], rank)
+    if 0 not in map(number_of, shape):
         for d, each in places.items():
-            check_places(context, x, each, d, negative)
+            _check(context, x, each, d, negative, how)
     begin = dims[0] if together else 0
     rest = [d for d in range(x.rank) if d not in given]
     free = tuple(x.shape[d] for d in rest)
@@ -285,9 +327,9 @@ def _slices(
     return written(context, x, Writes(shape, named, value), how, include_self)
 
 
-def _joined(shapes: Sequence[Sequence[Any]], rank: int) -> tuple[Any, ...]:
+def _joined(shapes: Sequence[Shape], rank: int) -> Shape:
     """The shape that shapes broadcast to."""
-    found: list[Any] = [1] * rank
+    found: list[Size] = [1] * rank
     for shape in shapes:
         for d, extent in enumerate(shape):
             place = rank - len(shape) + d
@@ -304,8 +346,7 @@ def index_add(
     line, scale = _line(x), constant(alpha, x.dtype)
     given = {dim + line.rank if dim < 0 else dim: _line(index)}
     terms = Value(src.shape, src.dtype, lambda i: src[i] * scale, None, src.work + 1)
-    found = _slices(context, line, given, _line(src if alpha == 1 else terms), How.SUM)
-    return reshaped(found, x.shape)
+    return _point(_slices(context, line, given, _line(src if alpha == 1 else terms), How.SUM), x)
 
 
 @takes(
@@ -367,9 +408,8 @@ def embedding_dense_backward(
 ) -> Value:
     """For each row of a table, the sum of what reaches the places that read it."""
     del num_weights
-    known = numbers(indices.shape)
-    if known is None or scale_grad_by_freq:
-        raise NotTaken("sizes that are known at the call only, or gradients by frequency")
+    if scale_grad_by_freq:
+        raise NotTaken("gradients by frequency")
     given, place = context.held(grad, "grad"), context.held(indices, "index")
 
     def named(i: Indices, t: Indices) -> list[Expr]:
@@ -377,7 +417,7 @@ def embedding_dense_backward(
         found = build.eq(chosen, build.cast(build.as_expr(i[0]), chosen.dtype))
         return [found, build.ne(i[0], padding_idx)] if padding_idx >= 0 else [found]
 
-    writes = Writes(known, named, lambda i, t: given[(*t, i[1])])
+    writes = Writes(indices.shape, named, lambda i, t: given[(*t, i[1])])
     return written(context, filled(0, context.shape(), grad.dtype), writes, How.SUM)
 
 

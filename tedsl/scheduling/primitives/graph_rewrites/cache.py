@@ -20,6 +20,7 @@ from tedsl.scheduling.plan import (
     Placement,
     Plan,
     Relation,
+    Scatter,
     Skew,
     Split,
     StagePlan,
@@ -181,6 +182,8 @@ def _of_reduction(relation: Relation) -> bool:
     match relation:
         case Split(parent=axis) | Fuse(fused=axis) | Unit(axis=axis) | Skew(parent=axis):
             return axis.kind is AxisKind.REDUCE
+        case Scatter():
+            return False
 
 
 def _relaid_bodies(stage: StagePlan, op: ComputeOp, fresh: Mapping[Axis, Axis]) -> tuple[Expr, ...]:

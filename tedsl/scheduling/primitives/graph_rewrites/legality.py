@@ -65,8 +65,14 @@ def require_another_reader(plan: Plan, call: Call, stage: StagePlan, names: Sequ
 
 def require_no_guests(plan: Plan, call: Call, stage: StagePlan) -> None:
     """Nothing is attached at a loop that the rewrite moves or removes, and the stage does not go
-    along with another's loop."""
+    along with another's loop; nor are there loops that it has no more."""
     require_own_place(plan, call, stage)
+    if stage.scatters:
+        raise call.refuse(
+            plan,
+            f"{stage.name} is scattered: data say which of its elements a point is folded into",
+            hint=f"call {call.primitive} before scatter",
+        )
     for guest in guests(plan, stage):
         at = "" if guest.placement.axis is None else axis_text(plan, guest.placement.axis)
         raise call.refuse(

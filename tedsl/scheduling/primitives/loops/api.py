@@ -120,6 +120,33 @@ class LoopMethods(StageHandle):
         return made
 
     @primitive
+    def scatter(self, axis: Axis) -> None:
+        """Run a reduction the other way round: where each of its points goes is looked up, in place
+        of a loop over all elements that it could go to.
+
+        Sums by group, histograms, and the gradients of `te.nn` gathers are such reductions.  What
+        the result starts from is stored by a nest before.  The loops over the reduce axes may run
+        at the same time, or as lanes of a tile, if the stage is `atomic`.
+
+        Args:
+            axis: a data axis of the definition (`s[C].op.axis`), not split or fused; it is no loop
+                from now on.
+
+        Requires: a stage at root, by itself, that reduces single values, from an `init=` that reads
+            no stage which is computed in loops; a condition of the reduction (its `where=`, or a
+            choice between its term and the reducer's identity) that equates the axis with an
+            integer which depends on no scattered axis.
+
+        Rewrites:
+            for g in 0..n: for j: for i: if X[i] == g: C[g, j] += A[i, j]
+            -->
+            for g in 0..n: for j: C[g, j] = 0
+            for j: for i: if 0 <= X[i] < n: C[X[i], j] += A[i, j]
+        """
+        call = self._call("scatter", (axis,))
+        self._commit(call, loops.scatter(self.schedule.plan, call, axis))
+
+    @primitive
     def fuse(self, *axes: Axis | Sequence[Axis]) -> Axis:
         """Make one loop of loops that stand directly inside each other.
 

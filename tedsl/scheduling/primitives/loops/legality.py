@@ -10,7 +10,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra.associativity import Result, Verdict, combines_in_any_order
-from tedsl.scheduling.kernels.tree import has_own_launch, leader_of, root_of
+from tedsl.scheduling.kernels.tree import guests, has_own_launch, leader_of, root_of
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -28,6 +28,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.relations import ranks
+from tedsl.scheduling.plan.scattered import inverted, may_scatter, scattered_axes
 from tedsl.scheduling.primitives.call import Call, kind_of
 from tedsl.scheduling.primitives.marks.atomic import reduction_problem
 from tedsl.scheduling.primitives.stage_facts import place_text
@@ -91,7 +92,8 @@ def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: ob
             facts=[("loops", loops_text(stage))],
             hint="skew before split and fuse",
         )
-    data = [a for a in stage.root_axes if a.kind is AxisKind.DATA and a is not axis]
+    gone = ranks((axis, *scattered_axes(stage)))
+    data = [a for a in stage.root_axes if a.kind is AxisKind.DATA and a not in gone]
     if not isinstance(along, Axis) or along not in ranks(data):
         raise call.refuse(
             plan,
@@ -110,6 +112,48 @@ def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: ob
                 axis=axis,
                 hint="skew loops along axes that are not skewed",
             )
+
+
+def require_scatter(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """A data axis of a reduction is scattered where a condition says its value."""
+    name, known = stage.name, labels(stage)
+    roots = stage.op.axis
+    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    can = may_scatter(body, roots) if isinstance(body, Reduce) else ()
+    facts = [("loops", loops_text(stage)), ("allowed", ", ".join(known[a] for a in can) or "none")]
+    if axis not in ranks(roots):
+        raise call.refuse(
+            plan,
+            f"{known[axis]} is no data axis of the definition of {name}",
+            axis=axis,
+            facts=facts,
+            hint=f"name one of s[{name}].op.axis, before it is split or fused",
+        )
+    gone = scattered_axes(stage)
+    if not isinstance(body, Reduce) or inverted(body, (*gone, axis)) is None:
+        raise call.refuse(
+            plan,
+            f"no condition of {name} says which {known[axis]} a point is folded into",
+            axis=axis,
+            facts=facts,
+            hint=f"write the reduction with where=X[...] == {known[axis]}, of an integer that "
+            "depends on no axis which is scattered",
+        )
+    for each in stage.relations:
+        if isinstance(each, Skew) and each.along is axis:
+            raise call.refuse(
+                plan,
+                f"{known[each.parent]} is skewed along {known[axis]}, which would be no loop",
+                axis=axis,
+                hint="leave skew out, or skew along another axis",
+            )
+    for guest in guests(plan, stage, axis):
+        raise call.refuse(
+            plan,
+            f"{guest.name} is {place_text(guest)}, which would be no loop any more",
+            axis=axis,
+            hint=f"call scatter before s[{guest.name}].compute_at, or name another loop there",
+        )
 
 
 def products_text(products: Products) -> str:

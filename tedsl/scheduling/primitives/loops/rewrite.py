@@ -8,7 +8,7 @@ from typing import cast
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.scheduling.kernels.tree import guests
-from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan, at_loop
+from tedsl.scheduling.plan import Online, Plan, Scatter, Skew, StagePlan, at_loop
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import derived, fuse_loops, ranks, split_loop
 from tedsl.scheduling.plan.thread_loops import settled, with_unit
@@ -23,6 +23,7 @@ from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.loops.legality import (
     require_adjacent,
     require_one_kind,
+    require_scatter,
     require_skew,
     require_unmarked,
 )
@@ -100,6 +101,17 @@ def skew(
     )
     after = moved_guests(plan.with_stage(changed), changed, {axis: skewed})
     return after, skewed
+
+
+def scatter(plan: Plan, call: Call, axis: object) -> Plan:
+    """A data axis is no loop any more, but what a condition says; the invariants say if it can."""
+    stage = looped_stage(plan, call, call.stage)
+    loop = leaf(plan, call, stage, axis)
+    require_unmarked(plan, call, stage, loop)
+    require_scatter(plan, call, stage, loop)
+    leaves = tuple(each for each in stage.leaf_axes if each is not loop)
+    relations = (*stage.relations, Scatter(loop))
+    return plan.with_stage(replace(stage, leaf_axes=leaves, relations=relations))
 
 
 def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tuple[Axis, ...]]:

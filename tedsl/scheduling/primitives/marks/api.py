@@ -128,7 +128,7 @@ class MarkMethods(StageHandle):
         floats but for sums, and of minima and maxima of floats whose `init=` may be NaN.
 
         Requires: a stage at root, by itself; a reducer that is `+`, min, max, `&`, `|` or `^` of
-            single values; an `init=` that reads no tensor.
+            single values; an `init=` that reads no stage which is computed in loops.
 
         Rewrites:
             for i: for ko: for ki: B[i] += A[i, ko * f + ki]

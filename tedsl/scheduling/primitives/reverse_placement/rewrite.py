@@ -21,6 +21,7 @@ from tedsl.scheduling.plan import (
     Placement,
     Plan,
     Relation,
+    Scatter,
     Skew,
     Split,
     StagePlan,
@@ -109,6 +110,8 @@ def _relations_of(stage: StagePlan, loops: Sequence[Axis]) -> tuple[Relation, ..
             case Unit(axis=axis):
                 if axis in needed:
                     found.append(relation)
+            case Scatter():
+                pass
             case Skew(parent=parent, skewed=skewed, along=along):
                 if skewed in needed:
                     needed[parent] = needed[along] = None
@@ -126,7 +129,7 @@ def _roots_of(
                 used[parent] = None
             case Fuse(outer=outer, inner=inner):
                 used[outer] = used[inner] = None
-            case Unit():
+            case Unit() | Scatter():
                 pass
             case Skew(parent=parent, along=along):
                 used[parent] = used[along] = None
@@ -157,6 +160,8 @@ def _take_over(
                 axes[fused] = derived(stage, name, a, fused.dtype)
                 made = Fuse(a, b, axes[fused])
                 gone, new = {a: None, b: None}, (axes[fused],)
+            case Scatter():
+                continue
             case Unit(axis=unit):
                 axes[unit] = derived(stage, unit.name, unit)
                 made, gone, new = Unit(axes[unit]), dict[Axis, None](), (axes[unit],)
