@@ -4,7 +4,7 @@ alone is lowered, and the time of that estimated."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tedsl.cost.estimate import estimate
@@ -19,6 +19,7 @@ from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.target import Target
 
 Rule = Callable[[Schedule, Group], None]
+Names = Mapping[str, str]
 
 
 def quickest(s: Schedule, group: Group, rules: Sequence[Rule], target: Target) -> Rule:
@@ -41,14 +42,34 @@ def quickest(s: Schedule, group: Group, rules: Sequence[Rule], target: Target) -
 
 
 def _seconds(s: Schedule, group: Group, rule: Rule, target: Target) -> float:
-    """The time of a kernel alone; infinite where the rule cannot be carried out."""
+    """The time of a kernel alone."""
+
+    def done(trial: Schedule, names: Names) -> None:
+        inner = [names[name] for name in group.inner]
+        own = {names[name]: dict(axes) for name, axes in group.axes.items() if name in names}
+        rule(trial, replace(group, root=names[group.root], inner=inner, axes=own))
+
+    return seconds_alone(s, (*group.inner, group.root), done, target)
+
+
+def seconds_alone(
+    s: Schedule, stages: Sequence[str], rule: Callable[[Schedule, Names], object], target: Target
+) -> float:
+    """The time that is predicted for a kernel alone; infinite where it cannot be carried out.
+
+    Args:
+        s: the schedule; it stays as it is.
+        stages: of the kernel, producers first.
+        rule: schedules them, told what each is called there.
+        target: as for the rules.
+    """
     view = definitions(s)
-    ops, _ = alone([view[name] for name in (*group.inner, group.root)])
+    ops, _ = alone([view[name] for name in stages])
     trial = Schedule(create_schedule(ops[-1].outputs).plan, {}, target, gpu_of(s))
     trial.in_registers = True
-    own = {name: dict(axes) for name, axes in group.axes.items()}
+    names = {name: trial[op.outputs[0]].name for name, op in zip(stages, ops, strict=True)}
     try:
-        rule(trial, replace(group, inner=list(group.inner), axes=own))
+        rule(trial, names)
         split_floats(trial)
         module = lower(trial.plan, target)
     except (ScheduleError, LowerError):

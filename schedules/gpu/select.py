@@ -44,7 +44,9 @@ from tedsl.schedules.gpu.columns.columns_and_full import (
     reduce_columns,
     reduce_whole,
 )
-from tedsl.schedules.gpu.gemm.gemm import contract, product_of
+from tedsl.schedules.gpu.gemm.gemm import contract, in_few_rows, product_of
+from tedsl.schedules.gpu.gemm.operands import loose
+from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.pairwise.pairwise import fold_of_pairs, fold_pairs, pairs
@@ -79,6 +81,8 @@ TILES = 8
 NEIGHBOURS = 3
 STENCIL = (8, 512)
 PLACES = 8
+# Bytes that two elements of float32 take, which are copied together where rows are aligned to them.
+PAIR = 8
 # Columns of which all threads of a program have a part.
 COLUMNS = 128
 
@@ -126,11 +130,15 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
 
 def _contraction(s: Schedule, view: View, group: Group, target: Target) -> Rule:
     """The rule for a contraction, the knob `written_out`: one of a few products for each result
-    that the model of GEMMs does not know may be quicker as a short fold, without tensor cores."""
+    that the model of GEMMs does not know may be quicker as a short fold, without tensor cores; and
+    one of float32 operands whose rows are not aligned in tiles of few rows."""
     op = view[group.inner[0]]
     shape = contraction(op, grouped=True)
     windows = crossed_row(view, group) is not None and few(s, view, group)
     known = volume((*op.axes, *op.reduce_axes)) is not None
+    single = known and not group.follows and not group.regions and not group.beside
+    if single and shape is not None and is_split(shape) and any(loose(s, shape, PAIR)):
+        return quickest(s, group, (contract, in_few_rows), target)
     alone = known and not group.in_parts and not group.apart and not group.follows
     if not windows or not alone or shape is None:
         return contract

@@ -12,6 +12,6 @@ values, loops and accesses.  Imports `ir`, `expr` and `runtime`.
 - `sampled_indices`: index expressions at many points; `accesses`: what moves; `dram_traffic`:
   bytes from and to memory; `l2_sharing`: what the second-level cache saves
 - `instruction_costs`: instructions of a statement; `register_pressure`: registers and shared
-  memory
+  memory; `split_products`: what products of float32 in parts hold
 - `gpu`, `cpu`: seconds of a kernel; `estimate`: of a program, with features for learned models
 """

@@ -22,16 +22,20 @@ from tedsl.cost.register_pressure import (
     Held,
     adds_steps,
     held,
+    parts_in,
     pipelined,
     uses_groups,
     uses_matrix_units,
 )
 from tedsl.cost.sampled_indices import Values
+from tedsl.cost.split_products import PRODUCTS, is_split, stands
 from tedsl.cost.statement_list import Leaf, Nest, nest_of
 from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr
-from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Scope, Store
+from tedsl.expr.visit import walk
+from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Load, Scope, Store
+from tedsl.ir.visit import tile_axes
 
 DEFAULT_WARPS = 4
 LARGEST = 1 << 20
@@ -39,6 +43,11 @@ LARGEST = 1 << 20
 SFU_LANES = 16
 LINE = 64
 """Bytes that a processor takes from the second-level cache in a cycle."""
+SPLIT, CHECKED = 3.0, 4.0
+"""Instructions for each element that is split into parts, and for each sum of their products."""
+BANKS, SINGLE, CROSSED = 32, 4, 4
+"""Of shared memory; bytes of an element that is copied alone; and how many accesses it takes to put
+back what lies across the rows that groups of warps multiply."""
 FIRST_LINE = 128
 """Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
 sm_100."""
@@ -54,6 +63,7 @@ class Unit:
     wide: float = 0.0
     memory: float = 0.0
     first: float = 0.0
+    shared: float = 0.0
 
     def add(self, other: Unit, times: float) -> None:
         """Count `other` so many times."""
@@ -63,6 +73,7 @@ class Unit:
         self.wide += other.wide * times
         self.memory += other.memory * times
         self.first += other.first * times
+        self.shared += other.shared * times
 
     def loading(self) -> float:
         """Cycles until memory has been moved, through the cache of the processor."""
@@ -70,7 +81,8 @@ class Unit:
 
     def busiest(self) -> float:
         """Cycles of the unit that takes longest."""
-        return max(self.issue, self.special, self.matrix, self.wide, self.loading())
+        own = max(self.issue, self.special, self.matrix, self.wide, self.shared)
+        return max(own, self.loading())
 
 
 @dataclass(slots=True)
@@ -258,13 +270,15 @@ class _Model:
             unit = self._unit(leaf, found)
             total.add(unit, leaf.times)
             pace = min(4.0, self.weights.issue * self.warps) / 4.0
-            own = max(unit.issue / pace, unit.special / min(1.0, 2 * pace), unit.matrix, unit.wide)
+            special = unit.special / min(1.0, 2 * pace)
+            own = max(unit.issue / pace, special, unit.matrix, unit.wide, unit.shared)
             wait = self._wait(leaf)
-            inner = leaf.loops[-1] if leaf.loops else None
+            inner = leaf.turns[-1] if leaf.turns else None
             if inner is not None and pipelined(self.nest, inner) >= 2:
                 chain = chains.setdefault(id(inner), _Chain())
-                chain.work += own / clock + self._fold(found) + self._idle(leaf)
-                chain.copies += unit.loading() / clock
+                seconds = own / clock + self._fold(found) + self._idle(leaf)
+                chain.work += seconds * leaf.copies
+                chain.copies += unit.loading() / clock * leaf.copies
                 chain.wait = max(chain.wait, wait)
             else:
                 seconds = max(own, unit.loading()) / clock + self._fold(found)
@@ -275,14 +289,13 @@ class _Model:
             chain = chains.get(id(loop))
             if chain is not None:
                 stages = pipelined(self.nest, loop)
-                runs = self.nest.leaves[begin].times
+                runs = self.nest.leaves[begin].times / self.nest.leaves[begin].copies
                 entries = runs / max(loop.trips, 1e-9)
                 entries = 1.0 if loop.loop.flatten or self._flattened(begin) else entries
                 alone += runs * chain.pace(stages) + entries * chain.wait
         spilled = self._spilled()
         if spilled:
-            runs = max(leaf.times for leaf in self.nest.leaves)
-            extra = spilled * self.warps * 2 * runs * self.weights.spill
+            extra = spilled * self.warps * 2 * self.weights.spill
             total.issue += extra / 4
             total.memory += extra * 128 / LINE
             alone += extra * 2 / clock
@@ -312,11 +325,46 @@ class _Model:
         if isinstance(leaf.stmt, Dot):
             unit.matrix = 2 * leaf.points / self._rate(leaf.stmt)
             unit.issue += leaf.points / self._rate(leaf.stmt) * 0.2
+            if is_split(leaf.stmt):
+                self._split(leaf, leaf.stmt, unit)
             if adds_steps(leaf.stmt, facts):
                 unit.issue += leaf.points / leaf.stmt.contract.extent / THREADS / 4
         elif found.folded > 1:
             unit.issue += 10 * max(found.results, self.warps) / THREADS
         return unit
+
+    def _split(self, leaf: Leaf, dot: Dot, unit: Unit) -> None:
+        """Count the products of parts of operands, the arithmetic that splits them, and how the
+        parts come from and go to shared memory."""
+        groups = uses_groups(dot, self.warps, self.facts)
+        parts = parts_in(self.nest, dot, self.warps, self.facts)
+        kept = leaf.turns and stands(self.nest, leaf, dot.lhs)
+        lhs = 0.0 if kept else parts.lhs / 2
+        unit.matrix *= PRODUCTS * parts.again
+        unit.issue *= PRODUCTS * parts.again
+        unit.issue += SPLIT * (lhs + parts.rhs) * self.warps / 4
+        unit.shared += (lhs + parts.rhs) * self.warps
+        if groups:
+            unit.issue += CHECKED * parts.sums * self.warps / 4
+            unit.shared += parts.rhs * self.warps * self._put_back(leaf, dot)
+
+    def _put_back(self, leaf: Leaf, dot: Dot) -> float:
+        """Accesses to shared memory for each element of a right operand that is read from there,
+        split, and put back with its columns side by side: along other columns than it came in,
+        elements that a warp has side by side lie in few banks."""
+        for move in self.by_leaf.get(leaf.place, []):
+            if not move.writes and any(
+                isinstance(n, Load) and n.buffer is move.buffer for n in walk(dot.rhs)
+            ):
+                along = tile_axes(dot)[move.along].axis
+                if along is dot.contract.axis:
+                    return 2.0
+                single = move.layout.vector(move.buffer.dtype.nbytes) <= SINGLE
+                ways = min(BANKS, dot.contract.extent) if single and self._ahead(move) else 1
+                return 2.0 * CROSSED + 2 * (ways - 1)
+        staged = [n for n in walk(dot.rhs) if isinstance(n, Load) and n.indices]
+        across = any(dot.column.axis in set(walk(n.indices[-1])) for n in staged)
+        return 2.0 * (CROSSED if across else 1.0)
 
     def _lines(self, move: Move) -> float:
         """Lines of the processor's own cache that the warps ask for in one run.
@@ -350,7 +398,7 @@ class _Model:
 
     def _ahead(self, move: Move) -> bool:
         """True when a pipeline loads it into shared memory, past the processor's own cache."""
-        loops = move.leaf.loops
+        loops = move.leaf.turns
         return bool(loops and move.moving) and pipelined(self.nest, loops[-1]) >= 2
 
     def _rate(self, dot: Dot) -> float:
@@ -374,6 +422,8 @@ class _Model:
         if not isinstance(leaf.stmt, Dot) or not uses_groups(leaf.stmt, self.warps, self.facts):
             return 0.0
         stmt, added = leaf.stmt, 0.0
+        if is_split(stmt):
+            return PRODUCTS * self.weights.step
         if adds_steps(stmt, self.facts):
             added = leaf.points / stmt.contract.extent / THREADS / 4 / self.facts.clock
         elif stmt.buffer.dtype is DType.float32:
@@ -409,10 +459,11 @@ class _Model:
         return max(16, min(own, self.facts.registers_thread, fits))
 
     def _spilled(self) -> float:
-        """Registers put away and fetched again in an iteration.  An accumulator that does not fit
-        by itself is moved around each product, which waits for it."""
+        """Registers put away and fetched again by a program.  An accumulator that does not fit by
+        itself is moved around each product, which waits for it."""
         moved = self.held.moved if self.held.moved > self.limit() else 0.0
-        return max(0.0, self.held.registers - self.limit()) + self.weights.evicted * moved
+        runs = max((leaf.times / leaf.copies for leaf in self.nest.leaves), default=0.0)
+        return self.held.above(self.limit()) + self.weights.evicted * moved * runs
 
     def _occupancy(self) -> int:
         """Programs on one processor."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tedsl.cost.accesses import Move
+from tedsl.cost.split_products import THREADS, Parts, is_split, parts_of, stands
 from tedsl.cost.statement_list import Leaf, Loop, Nest
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Cast, Expr
@@ -18,11 +19,12 @@ from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Guard, Load, Precision, Scope, Store
 from tedsl.ir.visit import own_exprs, walk_stmts
 
-THREADS = 32
 DEFAULT_STAGES = 3
 BASE_REGISTERS = 24
 """Of a kernel with products; others need a third."""
 BARRIER = 8
+ADDRESS = 1.3
+"""Registers of the address of an element that is stored alone."""
 CONVERTED = 8 * 1024
 """Bytes beyond which a change of layout goes through shared memory in two pieces."""
 
@@ -49,8 +51,8 @@ def uses_matrix_units(dot: Dot) -> bool:
 class Held:
     """Closed-form figures: registers a thread would need (above the limit they spill), bytes of
     shared memory and what it takes at least, registers of the largest accumulator, and of the
-    largest that is moved around each product where it does not fit, and the largest tile in
-    elements."""
+    largest that is moved around each product where it does not fit, the largest tile in elements;
+    and for `each` statement the registers at it and its runs."""
 
     registers: float
     shared: int
@@ -58,6 +60,12 @@ class Held:
     accumulators: float
     moved: float
     largest: int
+    each: tuple[tuple[float, float], ...] = ()
+
+    def above(self, limit: float) -> float:
+        """Registers beyond a limit, which are put away and fetched again, of all runs of the
+        statement of which there are most."""
+        return max(((need - limit) * runs for need, runs in self.each if need > limit), default=0.0)
 
 
 def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> Held:
@@ -66,8 +74,9 @@ def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> Hel
     shared, least = _shared(nest, moves, warps, facts)
     sums = {leaf.stmt.buffer: leaf for leaf in nest.leaves if isinstance(leaf.stmt, Dot)}
     each = {buffer: nest_size(buffer) / threads * _words(buffer) for buffer in sums}
+    needs = _registers(nest, moves, warps, facts)
     return Held(
-        registers=_registers(nest, moves, warps, facts),
+        registers=max(needs),
         shared=shared,
         least=least,
         accumulators=max(each.values(), default=0.0),
@@ -76,15 +85,16 @@ def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> Hel
             default=0.0,
         ),
         largest=_largest(nest),
+        each=tuple(zip(needs, (leaf.times / leaf.copies for leaf in nest.leaves), strict=False)),
     )
 
 
 def _is_moved(nest: Nest, product: Leaf, warps: int, facts: GpuDevice) -> bool:
     """True when products follow one another with one accumulator: it was there before the loop, or
     warps multiply it step by step."""
-    if not isinstance(product.stmt, Dot) or not product.loops:
+    if not isinstance(product.stmt, Dot) or not product.turns:
         return False
-    starts = (begin for loop, begin, _ in nest.loops if loop is product.loops[-1])
+    starts = (begin for loop, begin, _ in nest.loops if loop is product.turns[-1])
     carried = nest.scopes[product.stmt.buffer][0] < min(starts)
     return carried or not uses_groups(product.stmt, warps, facts)
 
@@ -121,7 +131,7 @@ def pipelined(nest: Nest, loop: Loop) -> int:
     """Stages of the pipeline that a loop runs in; 0 for none."""
     stages = loop.loop.num_stages or (nest.func.launch.num_stages or DEFAULT_STAGES)
     own = bool(loop.loop.num_stages) or any(
-        isinstance(leaf.stmt, Dot) and leaf.loops and leaf.loops[-1] is loop for leaf in nest.leaves
+        isinstance(leaf.stmt, Dot) and leaf.turns and leaf.turns[-1] is loop for leaf in nest.leaves
     )
     return stages if own and stages >= 2 and loop.trips > 1 else 0
 
@@ -175,11 +185,13 @@ class _Staging:
         sizes: list[int] = []
         total = copies = surely = passing = 0
         engine = shared = False
+        if parted := groups and is_split(dot):
+            passing = 2 * dot.rhs.dtype.nbytes * dot.contract.extent * dot.column.extent
         for place, operand in enumerate((dot.lhs, dot.rhs)):
             nbytes, direct, staged, loop = self._operand(dot, operand, leaf)
             engine = engine or staged
             # What is computed in registers from a tile frees its place at once.
-            waits = groups and (direct or place == 1 or not staged)
+            waits = groups and not parted and (direct or place == 1 or not staged)
             count = 0 if loop is None else self._count(loop, waits)
             brought: frozenset[Buffer] = _staged_in(operand) if staged and count else frozenset()
             if brought and brought <= known:
@@ -194,7 +206,7 @@ class _Staging:
             elif groups and staged and (loop is not None or self._is_once(operand, leaf)):
                 passing += nbytes
             elif groups:
-                total += nbytes if direct or place == 1 else 0
+                total += nbytes if not parted and (direct or place == 1) else 0
             elif uses_matrix_units(dot) or staged or self.warps > 1:
                 sizes.append(nbytes)
         alone = (max if engine else sum)(sizes) if sizes else 0
@@ -229,10 +241,12 @@ class _Staging:
             fills = isinstance(stmt, Store) and any(n.buffer is stmt.buffer for n in loads)
             own = move.leaf is leaf and any(n.buffer is move.buffer for n in loads)
             if (fills or own) and not move.writes:
-                inner = leaf.loops[-1] if 0 < move.moving == len(leaf.loops) else None
+                turns = leaf.turns
+                inner = turns[-1] if turns and move.moving >= len(turns) else None
                 direct = isinstance(source, Load)
                 if move.staged and not direct:
                     nbytes = move.nbytes
+                nbytes *= int(leaf.copies) if inner is not None and move.staged else 1
                 return nbytes, direct, move.staged, inner
         return nbytes, False, False, None
 
@@ -250,12 +264,12 @@ class _Staging:
         total: dict[Loop, int] = {}
         loaded: set[tuple[Loop, Buffer, int, bytes]] = set()
         storing = {id(m.leaf.loops[-1]) for m in self.moves if m.writes and m.leaf.loops}
-        products = {id(n.loops[-1]) for n in self.nest.leaves if _is_product(n)}
+        products = {id(n.turns[-1]) for n in self.nest.leaves if _is_product(n)}
         for move in self.moves:
-            loops = move.leaf.loops
+            loops = move.leaf.turns
             if not loops or id(loops[-1]) in products:
                 continue
-            inside = move.moving == len(loops) or id(loops[-1]) in storing
+            inside = move.moving >= len(loops) or id(loops[-1]) in storing
             wide = move.layout.vector(move.buffer.dtype.nbytes) >= 4
             load = (loops[-1], move.buffer, move.first, move.pattern)
             if load in loaded:
@@ -336,7 +350,7 @@ def _staged_in(operand: Expr) -> frozenset[Buffer]:
 
 
 def _is_product(leaf: Leaf) -> bool:
-    return isinstance(leaf.stmt, Dot) and bool(leaf.loops)
+    return isinstance(leaf.stmt, Dot) and bool(leaf.turns)
 
 
 def _keeps(loop: Loop, leaf: Leaf) -> bool:
@@ -353,22 +367,23 @@ def _by_loops(leaves: Iterable[Leaf]) -> dict[tuple[int, ...], list[Leaf]]:
     found: dict[tuple[int, ...], list[Leaf]] = {}
     for leaf in leaves:
         if isinstance(leaf.stmt, Dot):
-            found.setdefault(tuple(id(loop) for loop in leaf.loops), []).append(leaf)
+            found.setdefault(tuple(id(loop) for loop in leaf.turns), []).append(leaf)
     return found
 
 
 # Registers.
 
 
-def _registers(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> float:
+def _registers(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> Sequence[float]:
+    """What a thread needs at each statement; something where there is none."""
     threads = warps * THREADS
     spans = _lives(nest)
-    peak = 0.0
     by_leaf: dict[int, list[Move]] = {}
     for move in moves:
         by_leaf.setdefault(move.leaf.place, []).append(move)
     multiplies = any(isinstance(leaf.stmt, Dot) for leaf in nest.leaves)
     beside = _beside_tiles(nest, warps, facts) if multiplies else {}
+    found: list[float] = []
     for leaf in nest.leaves:
         alive = sum(
             _of_buffer(buffer, threads)
@@ -378,10 +393,10 @@ def _registers(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) 
         alive += beside.get(leaf.place, 0.0)
         alive -= _in_place(leaf, spans, threads) if multiplies else 0.0
         own = _temporaries(leaf, by_leaf.get(leaf.place, []), moves, nest, warps, facts)
-        peak = max(peak, alive + own)
+        found.append(alive + own)
     if multiplies:
-        return BASE_REGISTERS + peak
-    return max(16.0, BASE_REGISTERS / 3 + 1.1 * peak)
+        return [BASE_REGISTERS + need for need in found]
+    return [max(16.0, BASE_REGISTERS / 3 + 1.1 * need) for need in found] or [16.0]
 
 
 def _in_place(leaf: Leaf, spans: dict[Buffer, tuple[int, int]], threads: int) -> float:
@@ -402,12 +417,12 @@ def _in_place(leaf: Leaf, spans: dict[Buffer, tuple[int, int]], threads: int) ->
 def _beside_tiles(nest: Nest, warps: int, facts: GpuDevice) -> dict[int, float]:
     """By the place of a leaf, registers of what is neither a tile nor a temporary: a mask of a tile
     from the first fold under it to the last, and factors in registers of a product that goes on
-    while the next turn of its pipeline has begun."""
+    while the next turn of its pipeline has begun, or that all turns have."""
     threads = warps * THREADS
     found: dict[int, float] = {}
     groups: dict[tuple[int, ...], list[Leaf]] = {}
     for leaf in nest.leaves:
-        groups.setdefault(tuple(id(loop) for loop in leaf.loops), []).append(leaf)
+        groups.setdefault(tuple(id(loop) for loop in leaf.turns), []).append(leaf)
     for leaves in groups.values():
         masked = [x for x in leaves if isinstance(x.stmt, Accumulate) and x.stmt.mask is not None]
         places = [leaf.place for leaf in masked]
@@ -422,11 +437,16 @@ def _beside_tiles(nest: Nest, warps: int, facts: GpuDevice) -> dict[int, float]:
 def _factors(nest: Nest, leaf: Leaf, warps: int, facts: GpuDevice) -> float:
     """Registers of the left factors of a product in a pipeline that are made in registers."""
     dot = leaf.stmt
-    if not isinstance(dot, Dot) or not leaf.loops or not uses_groups(dot, warps, facts):
+    if not isinstance(dot, Dot) or not leaf.turns:
+        return 0.0
+    if is_split(dot):
+        kept = stands(nest, leaf, dot.lhs)
+        return leaf.copies * parts_in(nest, dot, warps, facts).lhs if kept else 0.0
+    if not uses_groups(dot, warps, facts):
         return 0.0
     loads = (node for node in walk(dot.lhs) if isinstance(node, Load))
     made = any(load.buffer.scope is Scope.LOCAL for load in loads)
-    if not made or not pipelined(nest, leaf.loops[-1]):
+    if not made or not pipelined(nest, leaf.turns[-1]):
         return 0.0
     return dot.row.extent * dot.contract.extent * dot.lhs.dtype.nbytes / 4 / (warps * THREADS)
 
@@ -485,12 +505,40 @@ def _temporaries(
         m.nbytes / m.layout.vector(m.buffer.dtype.nbytes) / threads for m in moves if not m.staged
     )
     if isinstance(stmt, Dot):
+        if is_split(stmt):
+            parts = parts_in(nest, stmt, warps, facts)
+            kept = leaf.turns and stands(nest, leaf, stmt.lhs)
+            own = 2 * parts.sums - nest_size(stmt.buffer) / threads
+            return vectors / 2 + own + parts.rhs + (0.0 if kept else parts.lhs)
         if uses_groups(stmt, warps, facts):
             return max(0.0, 3 * vectors - 12) + _sums_of_step(stmt, threads, facts)
         staged = any(_fills(m, stmt) for m in nest_moves if m.staged)
         return vectors / 2 + _fragments(stmt, warps, staged, stages)
     loaded = sum(_loaded(m, threads) for m in moves if not m.staged and not m.writes)
-    return loaded + min(8.0, 2 * vectors)
+    stored = (m for m in moves if m.writes and not m.staged)
+    alone = sum(
+        m.layout.elements / threads
+        for m in stored
+        if m.layout.vector(m.buffer.dtype.nbytes) == m.buffer.dtype.nbytes
+    )
+    # Elements of changed layout that are stored one by one have all their addresses by then.
+    late = ADDRESS * alone if _is_converted(leaf, nest) else 0.0
+    return loaded + max(min(8.0, 2 * vectors), late)
+
+
+def _is_converted(leaf: Leaf, nest: Nest) -> bool:
+    """True for sums of products that are stored to memory."""
+    stmt = leaf.stmt
+    if not isinstance(stmt, Store) or stmt.buffer.scope is not Scope.GLOBAL:
+        return False
+    sums = {each.stmt.buffer for each in nest.leaves if isinstance(each.stmt, Dot)}
+    return any(isinstance(n, Load) and n.buffer in sums for n in walk(stmt.value))
+
+
+def parts_in(nest: Nest, dot: Dot, warps: int, facts: GpuDevice) -> Parts:
+    """What a product of split operands holds."""
+    widest = max(n.stmt.column.extent for n in nest.leaves if isinstance(n.stmt, Dot))
+    return parts_of(dot, warps, widest, groups=uses_groups(dot, warps, facts))
 
 
 def adds_steps(dot: Dot, facts: GpuDevice) -> bool:

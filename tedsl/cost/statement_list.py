@@ -64,6 +64,19 @@ class Leaf:
         """Points of the tile."""
         return math.prod(t.extent for t in tile_axes(self.stmt))
 
+    @property
+    def turns(self) -> tuple[Loop, ...]:
+        """The loops that run, without the unrolled ones in the innermost of them."""
+        count = len(self.loops)
+        while count and self.loops[count - 1].loop.kind is LoopKind.UNROLLED:
+            count -= 1
+        return self.loops[:count]
+
+    @property
+    def copies(self) -> float:
+        """How often the innermost loop that runs has the statement: turns of unrolled loops."""
+        return math.prod(max(loop.trips, 1.0) for loop in self.loops[len(self.turns) :])
+
 
 @dataclass(slots=True)
 class Nest:

@@ -29,9 +29,11 @@ def softmax(rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
     return te.nn.softmax(te.placeholder((rows, columns), dtype, name="x"))
 
 
-def attention(heads: int, length: int, depth: int, causal: bool = False) -> te.Tensor:
-    """Of bfloat16 queries, keys and values of one length."""
-    q, k, v = (te.placeholder((heads, length, depth), "bfloat16", name=name) for name in "qkv")
+def attention(
+    heads: int, length: int, depth: int, causal: bool = False, dtype: str = "bfloat16"
+) -> te.Tensor:
+    """Of queries, keys and values of one length."""
+    q, k, v = (te.placeholder((heads, length, depth), dtype, name=name) for name in "qkv")
     return te.nn.attention(q, k, v, causal=causal)
 
 

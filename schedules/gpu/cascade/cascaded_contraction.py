@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tedsl.devices import GpuDevice
+from tedsl.errors import ScheduleError
 from tedsl.expr.index_arith import conjuncts
 from tedsl.expr.nodes import Axis, Reduce
 from tedsl.expr.visit import axes_of, reads
+from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis.chains import (
     Chained,
     depended_on,
@@ -39,6 +42,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.candidates import Names, seconds_alone
 from tedsl.schedules.gpu.gemm.cost_model import best_tile
 from tedsl.schedules.gpu.gemm.gemm import product_of, stored_by_engine, stores_ahead
 from tedsl.schedules.gpu.gemm.k_steps import LEAST
@@ -49,9 +53,11 @@ from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.gemm.tile_scheduler import grid_of, programs_stay
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers
 from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
+from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 # The longest axis that a program holds as a whole (attention: the head dimension).
@@ -66,6 +72,10 @@ BUSY = 8
 TURNS = 16
 # Columns of an accumulator that leave half of the registers to float32 operands.
 BROAD = 128
+# What inner contractions of float32 reduce at a time where their parts do not fit otherwise, and
+# `num_stages` of iterations that take far longer than a load.
+PART = 32
+AHEAD = 2
 # Keys of an iteration when several programs share an SM, and the registers of a thread for other
 # things than tiles.
 DEEP = 128
@@ -84,6 +94,25 @@ class Sizes:
     rows: int
     columns: int
     depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A way to multiply float32, whose parts are in registers beside the tiles: rows, the piece of
+    the reduced axis (keys), how much of what an inner contraction reduces (the head dimension) is
+    multiplied at a time, and `num_warps`."""
+
+    rows: int
+    depth: int
+    part: int
+    warps: int
+
+
+TILES = tuple(
+    Tile(rows, depth, part, warps)
+    for rows, depth, warps in ((64, 64, 4), (64, 32, 4), (32, 64, 4), (32, 32, 4), (16, 64, 8))
+    for part in (WIDEST, PART)
+)
 
 
 def schedule_chains(s: Schedule) -> list[str]:
@@ -121,10 +150,12 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     return Chained(name, root_of(s, view, name), names, inner, shape)
 
 
-def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
-    """One kernel; returns the stages in it, none where what goes along leaves no product for the
-    matrix units: a sum that is repaired by another one."""
+def _reduce_chain(s: Schedule, found: Chained, tile: Tile | None = None) -> list[str]:
+    """One kernel, in a `tile` if one is given; returns the stages in it, none where what goes along
+    leaves no product for the matrix units: a sum that is repaired by another one."""
     gpu = gpu_of(s)
+    if tile is None and found.inner:
+        tile = _quickest(s, found)
     known = {stage.name for stage in s.stages}
     work = _work(definitions(s), found)
     between = inline_around(s, found)
@@ -134,7 +165,6 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     stage, fold = s[found.root], s[found.last]
     if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
         return []
-    # What is inlined may round operands, which tensor cores then take in fewer bits.
     shape = contraction(definitions(s)[found.last])
     if shape is None:
         return []
@@ -144,7 +174,9 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     longer = longer_last(fold.op, shape)
     deep = gpu.has_tma and _is_deep(s, found, stage.op, fold.op)
     tall = longer is not None and work <= LIGHT and _is_tall(gpu, stage.op, fold.op, found, row)
-    sizes = _sizes(s, stage, found, (row, column), TALL if tall else 64, deep)
+    high = TALL if tall and not deep else 64
+    usual = (high, DEEP if deep else high) if tile is None else (tile.rows, tile.depth)
+    sizes = _sizes(s, stage, found, (row, column), usual)
     stays = (many and staged is not None) if alone else None
     place = _grid(s, stage, (row, column), sizes, longer, stays, _walked(s, found, between))
     if staged is not None:
@@ -161,19 +193,67 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
         if s[name].plan.placement.at_root:
             s[name].compute_at(fold, outer)
         for axis in reduce_axes(s[name]):
-            s[name].vectorize(axis)
+            _vectorize(s, stage, s[name], axis, None if tile is None else tile.part)
     fold.vectorize(piece)
     held = sizes.rows * max(sizes.columns, sizes.depth)
     broad = is_split(found.shape) and sizes.columns >= BROAD
     warps = 8 if broad or sizes.rows * sizes.columns >= 128 * 128 else 4
+    warps = warps if tile is None else tile.warps
     warps = pick_warps(s, stage, (1, 2, 4, 8), warps, max(32, held // 8))
     programs, stages = _beside(s, found, sizes, warps, longer is None) if deep else (0, 3)
+    stages = AHEAD if tile is not None else stages
     if found.inner:
         programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4), programs, gpu.warps_sm // warps)
     _operands(s, stage, fold, outer, place, found, sizes, stages)
     stage.launch(num_warps=warps, maxnreg=registers(gpu, warps, programs))
     made = [each.name for each in s.stages if each.name not in known]
     return [found.root, found.last, *found.members, *found.inner, *between, *made]
+
+
+def _quickest(s: Schedule, found: Chained) -> Tile | None:
+    """The tile of float32 products that takes the shortest time by the cost model; None for
+    products of other types."""
+    target = Target.parse(s.target or "cuda")
+
+    def times(trial: Schedule) -> list[float]:
+        after = trial.copy(decided=False)
+        inside = {found.root, found.last, *found.members, *found.inner}
+        inside.update(inline_around(after, found))
+        # What is inlined may round operands, which tensor cores then take in fewer bits.
+        shape = contraction(definitions(after)[found.last])
+        if shape is None or not is_split(shape):
+            return []
+        names = [name for name in definitions(trial) if name in inside]
+        return [
+            seconds_alone(trial, names, partial(_in_tile, found.last, t), target) for t in TILES
+        ]
+
+    each = remembered(s, (_quickest, found.last, str(target)), times)
+    return TILES[each.index(min(each))] if each else None
+
+
+def _in_tile(last: str, tile: Tile, s: Schedule, names: Names) -> None:
+    """Schedule the cascade that ends in `last`, by the `names` of a trial, in a tile.
+
+    Raises:
+        ScheduleError: it cannot be done.
+    """
+    found = _found(s, definitions(s), names[last])
+    if found is None or not _reduce_chain(s, found, tile):
+        raise ScheduleError(f"{last} ends no cascade of contractions")
+
+
+def _vectorize(s: Schedule, stage: Stage, inner: Stage, axis: Axis, part: int | None) -> None:
+    """The lanes of an inner contraction: all that it reduces, or for float32 a `part` of it at a
+    time, whose operands come by themselves (the knob `part`)."""
+    extent = extent_of(axis)
+    if part is not None and extent is not None:
+        part = pick(s, f"{stage.name}.part", (16, PART, 64, 128), part, pow2_at_least(extent))
+        if part < extent:
+            parts, axis = inner.split(axis, factor=part)
+            inner.reorder(parts, *(a for a in inner.leaf_iter_vars if a is not parts))
+            inner.unroll(parts)
+    inner.vectorize(axis)
 
 
 def _work(view: View, found: Chained) -> int:
@@ -268,22 +348,19 @@ def _sizes(
     stage: Stage,
     found: Chained,
     sides: tuple[Axis, Axis],
-    high: int,
-    deep: bool,
+    usual: tuple[int, int],
 ) -> Sizes:
-    """The tile, `high` where nothing is against it; the columns are whole where the inner
-    contraction would be recomputed for each piece of them."""
+    """The tile, of the `usual` rows and depth where nothing is against it; the columns are whole
+    where the inner contraction would be recomputed for each piece of them."""
     extents = [extent_of(axis) for axis in (*sides, found.shape.folded[0])]
     most = [WIDEST if n is None else pow2_at_least(n) for n in extents]
     choices = (16, 32, 64, 128, 256)
-    tile = 64 if deep or is_split(found.shape) else high
-    # The parts of float32 operands are in registers beside the tiles.
-    tall, wide = 32 if is_split(found.shape) and most[1] >= BROAD else tile, most[1]
+    (tall, deep), wide = usual, most[1]
     if not found.inner:
-        tall, wide = _alone(s, found) or (tile, 128)
+        tall, wide = _alone(s, found) or (tall, 128)
     rows = pick(s, f"{stage.name}.bm", choices[:-1], tall, most[0])
     columns = most[1] if found.inner else pick(s, f"{stage.name}.bn", choices, wide, most[1])
-    depth = pick(s, f"{stage.name}.bk", choices[:-1], DEEP if deep else tile, most[2])
+    depth = pick(s, f"{stage.name}.bk", choices[:-1], deep, most[2])
     return Sizes(rows, columns, depth)
 
 
@@ -379,18 +456,38 @@ def _operands(
     most = 1 + shared // _loaded(s, found, sizes)
     most = most if turns is None else min(most, -(-turns // sizes.depth))
     fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), stages, most))
-    staged = [(t, r) for r in (fold, *inner) for t in movable(s, r) if _in_memory(s, t)]
+    parts = {r.name: (r, over) for r in inner if (over := _parts_of(r)) is not None}
+    for reader, over in [*parts.values()]:
+        parts |= {name: (reader, over) for name in _inlined(s, reader)}
+    readers = dict.fromkeys((fold.name, *found.inner, *parts))
+    staged = [(t, s[n]) for n in readers for t in movable(s, s[n]) if _in_memory(s, t)]
     descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", True)
-    fixed = [(t, r) for r in inner for t in _fixed(s, r)]
+    fixed = [(t, r) for r in inner if r.name not in parts for t in _fixed(s, r)]
     before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", True)
     kept = {tensor for tensor, _ in fixed}
     for tensor, reader in staged if descriptors else fixed if before else []:
-        readers = [reader.op, *_along(s, found, fold, reader, tensor)]
-        copy = s.cache_read(tensor, "shared" if descriptors else "local", readers)
-        if tensor in kept:
+        along = _along(s, found, fold, reader, tensor)
+        copy = s.cache_read(tensor, "shared" if descriptors else "local", [reader.op, *along])
+        if reader.name in parts:
+            s[copy].compute_at(*parts[reader.name])
+        elif tensor in kept:
             s[copy].compute_at(stage, place)
         else:
             s[copy].compute_at(fold, loop)
+
+
+def _inlined(s: Schedule, reader: Stage) -> list[str]:
+    """The stages that are computed on the operands of a contraction as it reads them."""
+    found = (
+        [s[r.tensor] for r in reads(*reader.op.bodies)] if isinstance(reader.op, ComputeOp) else []
+    )
+    return [each.name for each in found if each.plan.placement.inlined]
+
+
+def _parts_of(inner: Stage) -> Axis | None:
+    """The loop over parts of what an inner contraction reduces, if there is one."""
+    first = inner.leaf_iter_vars[0]
+    return first if inner.plan.mark(first).kind is LoopKind.UNROLLED else None
 
 
 def _along(

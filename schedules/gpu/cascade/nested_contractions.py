@@ -34,6 +34,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.gpu.cascade.cascaded_contraction import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu.gemm.k_steps import LEAST
 from tedsl.schedules.gpu.gemm.mainloop import longest, movable
+from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
@@ -172,8 +173,11 @@ def _patterns(
 
 
 def _large(s: Schedule, group: Sequence[Product]) -> bool:
-    """True when what would be stored for a group is large enough to be recomputed in each
-    kernel."""
+    """True when what would be stored for a group is large enough to be recomputed in each kernel:
+    never products of float32, whose parts leave no registers for other tiles.  On an H200 attention
+    over 6144 positions took longer to differentiate so than PyTorch, which stores them."""
+    if any(is_split(each.shape) for each in group):
+        return False
     view = definitions(s)
     return any((volume(view[n].axes) or 0) >= STORED for each in group for n in each.inner)
 

@@ -60,12 +60,20 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
+# The tile of float32 whose elements are copied one by one.
+FEW_ROWS = (32, 64)
 # Products of a K step that a program without tensor cores holds at once.
 THIN_TILE = 8192
 
 
-def contract(s: Schedule, group: Group) -> None:
-    """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile."""
+def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> None:
+    """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile.
+
+    Args:
+        s: the schedule.
+        group: the kernel.
+        tile: its rows and columns where nothing is chosen; None for the usual ones.
+    """
     gpu = gpu_of(s)
     joined = _joined(s, group)
     view = definitions(s)
@@ -95,11 +103,11 @@ def contract(s: Schedule, group: Group) -> None:
     if product is not None:
         product = replace(product, loose=loose(s, stored))
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
-    given = shallow_tile(product, vectors) if keeps else None
+    given = shallow_tile(product, vectors) if keeps else tile
     chains = {} if product is None else chains_of(s, group, inner, rows[0], columns[0])
-    tile = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given, chains)
+    sizes = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given, chains)
     sides = rows, columns, joined
-    work = Work(shape, *sides, product, tile, staged, tiled, may_stay, vectors)
+    work = Work(shape, *sides, product, sizes, staged, tiled, may_stay, vectors)
     tail = divide_tail(s, group, inner, work, chains)
     if tail is None:
         made = _make_loops(s, group, work)
@@ -110,6 +118,12 @@ def contract(s: Schedule, group: Group) -> None:
         stage = fold_tail(s, tail, made)
         s[group.root].compute_with(stage)
     stage.launch(num_warps=made.warps, num_stages=made.stages)
+
+
+def in_few_rows(s: Schedule, group: Group) -> None:
+    """The same in tiles of fewer rows than groups of warps multiply (wgmma), so that each warp has
+    the parts of float32 operands in its own registers, and puts none back into shared memory."""
+    contract(s, group, FEW_ROWS)
 
 
 def stores_ahead(gpu: GpuDevice, points: int | None, held: int = 1) -> bool:
@@ -329,6 +343,7 @@ def _tile_sizes(
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or single)
         if is_split(shape) and not single:
             bm, bk = 64 if joined and not short else 128, LINE // 4
+            bm, bn = given or (bm, bn)
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = given or best_tile(replace(product, most=bm * bn), chains)

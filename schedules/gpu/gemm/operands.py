@@ -30,10 +30,11 @@ def ragged(shape: Contraction) -> tuple[bool, bool]:
     return first, second
 
 
-def loose(s: Schedule, shape: Contraction) -> tuple[bool, bool]:
-    """For A and B: whether rows start off the words that threads copy to shared memory."""
+def loose(s: Schedule, shape: Contraction, to: int = WORD) -> tuple[bool, bool]:
+    """For A and B: whether rows start off the words that threads copy to shared memory, or off
+    multiples of so many bytes."""
     first, second = (
-        any(len(r.indices) >= 2 and not rows_aligned(s, r, WORD) for r in reads(operand))
+        any(len(r.indices) >= 2 and not rows_aligned(s, r, to) for r in reads(operand))
         for operand in shape.operands
     )
     return first, second
