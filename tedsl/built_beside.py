@@ -23,6 +23,8 @@ from tedsl.tensor.tensor import Tensor
 from tedsl.workload.workload import Workload
 
 FUNCTION = f"{__name__}:build_from_json"
+SECONDS = 0.6
+"""About how long it takes."""
 
 
 def build_beside(
@@ -60,11 +62,15 @@ def build_from_json(given: dict[str, Any]) -> dict[str, Any]:
     take_for_here(gpu_from_json(given["gpu"]))
     workload = Workload.from_json(given["workload"])
     kernel = build(list(workload.outputs), "cuda")
-    known = {variable.name: variable for variable in workload.variables}
-    sizes = tuple(known.get(name) or size_var(name, DType.int64) for name in given["sizes"])
+    sizes = {name: size_var(name, DType.int64) for name in given["sizes"]}
+    sizes |= {size.name: size for size in workload.variables}
     disk = disk_cache()
     if disk is not None:
-        lowered.keep(disk, lowered.PlanKey(given["key"], sizes), kernel.module)
+        lowered.keep(
+            disk,
+            lowered.PlanKey(given["key"], tuple(sizes[name] for name in given["sizes"])),
+            kernel.module,
+        )
     made: Any = kernel.schedule
     numbers = {op.outputs[0]: place for place, op in enumerate(workload.placeholders)}
     inputs = (made[buffer.name].op.outputs[0] for buffer in kernel.module.inputs)

@@ -85,12 +85,20 @@ def _current() -> int:
     return int(cuda.current_device())
 
 
+def has_driver() -> bool:
+    """Whether the driver's library is here; it is not asked anything."""
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        return False
+    return True
+
+
 @cache
 def _gpu(number: int) -> GpuDevice | None:
-    try:
-        driver: Any = ctypes.CDLL(DRIVER)
-    except OSError:
+    if not has_driver():
         return None
+    driver: Any = ctypes.CDLL(DRIVER)
     device, count = ctypes.c_int(), ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or number >= count.value:
         return None

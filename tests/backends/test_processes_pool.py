@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fault_worker import COMMAND
+from running import alive, gone
 
 from tedsl.backends.processes.pool import Failure, Pool, Worker, exit_reason
 from tedsl.backends.processes.serving import END_OF_PRINT
@@ -19,22 +20,6 @@ from tedsl.errors import TuneError
 @pytest.fixture
 def worker() -> Iterator[Worker]:
     yield Worker(COMMAND, {}, 30.0)
-
-
-def alive(pid: int) -> bool:
-    """True while process `pid` runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-def gone(pid: int, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while alive(pid) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 def test_replies_come_back(worker: Worker):

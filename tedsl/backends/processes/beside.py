@@ -26,8 +26,8 @@ from tedsl.backends.processes.serving import Message
 from tedsl.errors import TuneError
 
 COMMAND = (sys.executable, "-P", "-m", "tedsl.backends.processes.beside_main")
-FEWEST = 3
-"""Kernels from which on processes are started: a start takes as long as to compile one or two."""
+START_SECONDS = 1.5
+"""How long a process takes until it begins to work."""
 SETUP_SECONDS = 120.0
 SECONDS = 600.0
 """How long one may work on what it is asked."""
@@ -126,16 +126,18 @@ if hasattr(os, "register_at_fork"):  # the processes are the parent's
     os.register_at_fork(after_in_child=_running.clear)
 
 
-def beside(function: str, count: int) -> Beside | None:
+def beside(function: str, count: int, seconds: float) -> Beside | None:
     """The processes in which to call a function of JSON, started when so many calls of it are
     near; None where they would not pay.
 
     Args:
         function: `module:name`.
         count: of calls.
+        seconds: that a call takes.
     """
-    width = threads()
-    if width < 2 or count < FEWEST:
+    width = min(threads(), count)
+    saved = count * seconds * (1 - 1 / max(1, width))
+    if width < 2 or (saved < START_SECONDS and not _running):
         return None
     told = {name: os.environ[name] for name in os.environ if name.startswith(_TOLD)}
     told[folders.ENVIRONMENT] = str(folders.cache_root())
@@ -144,9 +146,9 @@ def beside(function: str, count: int) -> Beside | None:
         if found is None or found.environment != told:
             if found is not None:
                 found.close()
-            found = Beside(width, function.partition(":")[0], told)
+            found = Beside(threads(), function.partition(":")[0], told)
             _running[:] = [found]
-    found.start(min(width, count))
+    found.start(width)
     return found
 
 
