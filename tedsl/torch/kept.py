@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tedsl import schedules
 from tedsl.backends.processes.beside import Beside
-from tedsl.built_beside import build_beside
+from tedsl.build import build_beside
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Var
 from tedsl.runtime.cache import lowered

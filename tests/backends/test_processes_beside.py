@@ -21,7 +21,7 @@ from tedsl.backends.processes import beside as module
 from tedsl.backends.processes.beside import Beside, beside, made_beside
 from tedsl.backends.triton.compile import offline
 from tedsl.backends.triton.emit.module import emit
-from tedsl.built_beside import build_beside
+from tedsl.build import build_beside
 from tedsl.devices import GPUS, gpu_from_json, gpu_to_json
 from tedsl.runtime.cache import lowered
 from tedsl.runtime.cache.disk import disk_cache
@@ -85,8 +85,8 @@ def test_a_kernel_is_found_on_disk(where: Beside) -> None:
     assert str(found.module) == str(here)
     assert emit(found.module, "cuda").source == emit(here, "cuda").source
     assert [each.name for each in taken or ()] == [buffer.name for buffer in here.inputs]
-    names = {"names": ["tedsl.built_beside", "torch"]}
-    assert (made_beside(where, SEEN, names) or {})["loaded"] == ["tedsl.built_beside"]
+    names = {"names": ["tedsl.build", "torch"]}
+    assert (made_beside(where, SEEN, names) or {})["loaded"] == ["tedsl.build"]
 
 
 def test_what_cannot_be_written_down_is_built_here(where: Beside) -> None:

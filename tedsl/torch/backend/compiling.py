@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tedsl.backends.parallel import in_parallel
 from tedsl.backends.processes.beside import Beside, beside
-from tedsl.built_beside import FUNCTION, SECONDS
+from tedsl.build import BESIDE, BESIDE_SECONDS
 from tedsl.errors import TuneError
 from tedsl.late import late
 from tedsl.torch import kept
@@ -99,7 +99,7 @@ def _beside(groups: dict[str, list[Region]], search: _Search | None) -> Beside |
     ]
     labels = made if search is None else [search.label(text) for text in made]
     count = sum(not kept.is_kept(kept.key_of(label, "cuda")) for label in labels)
-    return beside(FUNCTION, count, SECONDS)
+    return beside(BESIDE, count, BESIDE_SECONDS)
 
 
 class _Search:
