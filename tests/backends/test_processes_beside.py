@@ -86,7 +86,9 @@ def test_a_kernel_is_found_on_disk(where: Beside) -> None:
     assert emit(found.module, "cuda").source == emit(here, "cuda").source
     assert [each.name for each in taken or ()] == [buffer.name for buffer in here.inputs]
     names = {"names": ["tedsl.build", "torch"]}
-    assert (made_beside(where, SEEN, names) or {})["loaded"] == ["tedsl.build"]
+    seen = made_beside(where, SEEN, names) or {}
+    assert seen["loaded"] == ["tedsl.build"]
+    assert seen["threads"] == "1"
 
 
 def test_what_cannot_be_written_down_is_built_here(where: Beside) -> None:
@@ -171,6 +173,7 @@ def test_processes_are_started_once_and_end_when_idle(
     assert found is not None
     made = made_beside(found, SEEN, {"names": []})
     assert made is not None
+    assert made["threads"] == "1"
     assert beside(SEEN, 2, 0.01) is found
     assert gone(made["keeper"])
     again = made_beside(found, SEEN, {"names": []})
@@ -214,6 +217,21 @@ def test_no_process_is_left_behind(killed: bool) -> None:
     parent.wait(timeout=30)
     parent.stdout.close()
     assert all(gone(pid) for pid in pids)
+
+
+def test_a_machine_without_room_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    found = Beside(2, MODULE, {})
+    with caplog.at_level(logging.WARNING, "tedsl"):
+        assert made_beside(found, SEEN, {"names": []}) is None
+        assert made_beside(found, SEEN, {"names": []}) is None
+    (record,) = caplog.records
+    assert "no memory" in record.getMessage()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -8,13 +8,16 @@ import sys
 import time
 from typing import Any
 
+from tedsl.backends.parallel import ENVIRONMENT
+
 Message = dict[str, Any]
 
 
 def seen(given: Message) -> Message:
     """Who is called, with what, and what is loaded there of all that is asked for."""
     loaded = [name for name in given["names"] if name in sys.modules]
-    return {"pid": os.getpid(), "keeper": os.getppid(), "loaded": loaded}
+    threads = os.environ[ENVIRONMENT]
+    return {"pid": os.getpid(), "keeper": os.getppid(), "loaded": loaded, "threads": threads}
 
 
 def die(given: Message) -> Message:

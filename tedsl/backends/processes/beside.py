@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from tedsl import folders
-from tedsl.backends.parallel import threads
+from tedsl.backends.parallel import ENVIRONMENT, threads
 from tedsl.backends.processes.pool import Pool, Reply, Worker
 from tedsl.backends.processes.serving import Message
 from tedsl.errors import TuneError
@@ -28,6 +28,8 @@ from tedsl.errors import TuneError
 COMMAND = (sys.executable, "-P", "-m", "tedsl.backends.processes.beside_main")
 START_SECONDS = 1.5
 """How long a process takes until it begins to work."""
+MOST = 16
+"""Processes; each holds a few hundred megabytes as long as it runs."""
 SETUP_SECONDS = 120.0
 SECONDS = 600.0
 """How long one may work on what it is asked."""
@@ -98,13 +100,15 @@ class Beside:
                     owners.pop(worker).reply.set_result(reply)
                 if not owners and time.monotonic() - begin >= IDLE_SECONDS:
                     self._pool.kill_all()
-        except TuneError as error:
-            _LOG.warning("kernels are compiled in this process alone: %s", error.reason)
-        with self._lock:
-            self._open = False
-            self._pool.close()
-        for asked in (*owners.values(), *self._new):
-            asked.reply.set_result(None)
+        except (TuneError, OSError) as error:
+            reason = error.reason if isinstance(error, TuneError) else error
+            _LOG.warning("kernels are compiled in this process alone: %s", reason)
+        finally:
+            with self._lock:
+                self._open = False
+                self._pool.close()
+            for asked in (*owners.values(), *self._new):
+                asked.reply.set_result(None)
 
     def _submit(self, owners: dict[Worker, _Asked]) -> None:
         """Give what was asked to processes that have nothing to do, running ones first."""
@@ -122,8 +126,18 @@ class Beside:
 
 _running: list[Beside] = []
 _changing = threading.Lock()
-if hasattr(os, "register_at_fork"):  # the processes are the parent's
-    os.register_at_fork(after_in_child=_running.clear)
+
+
+def _forget() -> None:
+    """The processes are the parent's."""
+    _running.clear()
+    _changing.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_forget
+    )
 
 
 def beside(function: str, count: int, seconds: float) -> Beside | None:
@@ -135,18 +149,20 @@ def beside(function: str, count: int, seconds: float) -> Beside | None:
         count: of calls.
         seconds: that a call takes.
     """
-    width = min(threads(), count)
+    most = min(threads(), MOST)
+    width = min(most, count)
     saved = count * seconds * (1 - 1 / max(1, width))
     if width < 2 or (saved < START_SECONDS and not _running):
         return None
-    told = {name: os.environ[name] for name in os.environ if name.startswith(_TOLD)}
+    told = {name: value for name, value in os.environ.items() if name.startswith(_TOLD)}
+    told.pop(ENVIRONMENT, None)
     told[folders.ENVIRONMENT] = str(folders.cache_root())
     with _changing:
         found = _running[0] if _running else None
         if found is None or found.environment != told:
             if found is not None:
                 found.close()
-            found = Beside(threads(), function.partition(":")[0], told)
+            found = Beside(most, function.partition(":")[0], told)
             _running[:] = [found]
     found.start(width)
     return found
