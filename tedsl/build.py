@@ -243,7 +243,8 @@ def build_beside(
     made = beside.made_beside(where, BESIDE, given)
     if made is None:
         return None
-    return [written.placeholders[place].outputs[0] for place in made["places"]]
+    places: list[int] = made["places"]
+    return [written.placeholders[place].outputs[0] for place in places]
 
 
 def build_from_json(given: Mapping[str, Any]) -> dict[str, Any]:

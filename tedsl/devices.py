@@ -292,7 +292,7 @@ def gpu_to_json(gpu: GpuDevice) -> dict[str, Any]:
 
 def gpu_from_json(told: Mapping[str, Any]) -> GpuDevice:
     """The GPU that `gpu_to_json` wrote."""
-    rates = {
+    rates: dict[str, Any] = {
         name: MappingProxyType({DType(dtype): rate for dtype, rate in told[name].items()})
         for name in _RATES
     }

@@ -28,10 +28,12 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
+from tedsl.scheduling.memo import Memory
 
 Number = Fraction | float | bool
 Sample = tuple[Number, ...]
 Program = Callable[[Mapping[Expr, Number]], Number]
+_programs = Memory(4096)
 
 _BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.ADD: lambda a, b: a + b,
@@ -93,9 +95,13 @@ def evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:
         raise NotEvaluated(str(error)) from error
 
 
-@lru_cache(maxsize=4096)
 def _program(expr: Expr) -> Program:
     """What evaluates `expr`: all that is the same for any values is done once."""
+    return _programs.get((expr,), lambda: _written(expr))
+
+
+def _written(expr: Expr) -> Program:
+    """The same of a new expression."""
     run = _steps(expr)
 
     def value(values: Mapping[Expr, Number]) -> Number:
