@@ -42,10 +42,10 @@ from tedsl.autotune.search_space.space import Candidate, Decisions, Rejected, Sp
 from tedsl.autotune.workers.device_lock import DeviceLock
 from tedsl.autotune.workers.interrupt import Interrupts
 from tedsl.autotune.workers.local_executor import Engine
-from tedsl.autotune.workers.process_pool import Message
 from tedsl.autotune.workers.protocol import Built, Done, Trier
 from tedsl.autotune.workers.scratch_dir import scratch_folder
 from tedsl.autotune.workers.utilization import Timeline
+from tedsl.backends.processes.serving import Message
 from tedsl.build import build
 from tedsl.checking.random_inputs import ADVERSE, KINDS
 from tedsl.cost.devices import device_for

@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tedsl.deep import deep
-from tedsl.errors import BackendError, ScheduleError
+from tedsl.dtypes import DType
+from tedsl.errors import BackendError, ScheduleError, TuneError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.late import late
 from tedsl.scheduling.handles.schedule import Schedule, storing
 from tedsl.slips import advice
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.axis import size_var
 from tedsl.tensor.computes import listed
 from tedsl.tensor.tensor import Outputs, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
+    from tedsl import detect, devices
+    from tedsl.backends.processes import beside
     from tedsl.ir.nodes import Module
     from tedsl.lower import pipeline
     from tedsl.runtime import kernel
@@ -34,7 +38,11 @@ if TYPE_CHECKING:
     from tedsl.runtime.cache import disk as runtime_cache
     from tedsl.runtime.cache import lowered
     from tedsl.runtime.executors import by_target as executors
+    from tedsl.workload import workload
 else:
+    beside = late("tedsl.backends.processes.beside")
+    detect = late("tedsl.detect")
+    devices = late("tedsl.devices")
     pipeline = late("tedsl.lower.pipeline")
     arguments = late("tedsl.runtime.arguments.signature")
     executors = late("tedsl.runtime.executors.by_target")
@@ -42,6 +50,7 @@ else:
     lowered = late("tedsl.runtime.cache.lowered")
     order = late("tedsl.runtime.arguments.order")
     runtime_cache = late("tedsl.runtime.cache.disk")
+    workload = late("tedsl.workload.workload")
 
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
 importlib.import_module("tedsl.lower")
@@ -199,6 +208,61 @@ def compile_unseen_calls(schedule: Schedule, arch: str, calls: Sequence[Mapping[
     module, _ = _found(schedule, Target(TargetKind.CUDA), None, True)
     compilers: Any = importlib.import_module("tedsl.runtime.executors.triton")
     compilers.compile_calls(module, arch, calls)
+
+
+BESIDE = f"{__name__}:build_from_json"
+BESIDE_SECONDS = 0.6
+"""About how long that takes."""
+
+
+def build_beside(
+    where: beside.Beside, outputs: Sequence[Tensor], key: str, sizes: Sequence[str]
+) -> list[Tensor] | None:
+    """Have another process build `outputs` for the GPU that is here, by the default rules, and keep
+    the module on disk.
+
+    Args:
+        where: who is asked.
+        outputs: what to compute.
+        key: under what the module is kept.
+        sizes: the names of its symbolic sizes, in the order in which the module is kept.
+
+    Returns:
+        The inputs that the kernel takes, in its order; None where it was not built.
+    """
+    try:
+        written = workload.Workload.of(outputs)
+    except TuneError:
+        return None  # not all that can be built can be written down
+    given = {
+        "workload": written.to_json(),
+        "gpu": devices.gpu_to_json(Target(TargetKind.CUDA).resolve_gpu()),
+        "key": key,
+        "sizes": list(sizes),
+    }
+    made = beside.made_beside(where, BESIDE, given)
+    if made is None:
+        return None
+    places: list[int] = made["places"]
+    return [written.placeholders[place].outputs[0] for place in places]
+
+
+def build_from_json(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Build what `build_beside` has written down: in a process that touches no device, and needs no
+    PyTorch."""
+    detect.take_for_here(devices.gpu_from_json(given["gpu"]))
+    read = workload.Workload.from_json(given["workload"])
+    made = build(list(read.outputs), "cuda")
+    sizes = {name: size_var(name, DType.int64) for name in given["sizes"]}
+    sizes |= {size.name: size for size in read.variables}
+    disk = runtime_cache.disk_cache()
+    if disk is not None:
+        variables = tuple(sizes[name] for name in given["sizes"])
+        lowered.keep(disk, lowered.PlanKey(given["key"], variables), made.module)
+    schedule: Any = made.schedule
+    numbers = {op.outputs[0]: place for place, op in enumerate(read.placeholders)}
+    inputs = (schedule[buffer.name].op.outputs[0] for buffer in made.module.inputs)
+    return {"places": [numbers[tensor] for tensor in inputs]}
 
 
 @deep

@@ -59,9 +59,22 @@ COMMON = CpuDevice("processor", 8, 256, 16)
 """Assumed where the code generator is not installed, so that schedules can be looked at."""
 
 
+_told: list[GpuDevice] = []
+
+
 def gpu_here() -> GpuDevice | None:
     """The GPU that kernels for `cuda` run on; None where there is none."""
-    return _gpu(_current())
+    return _told[0] if _told else _gpu(_current())
+
+
+def take_for_here(gpu: GpuDevice) -> None:
+    """Have this process, which is to touch no device, compile for the GPU of another."""
+    _told[:] = [gpu]
+
+
+def is_told() -> bool:
+    """True where this process compiles for the GPU of another."""
+    return bool(_told)
 
 
 def _current() -> int:
@@ -72,12 +85,20 @@ def _current() -> int:
     return int(cuda.current_device())
 
 
+def has_driver() -> bool:
+    """Whether the driver's library is here; it is not asked anything."""
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        return False
+    return True
+
+
 @cache
 def _gpu(number: int) -> GpuDevice | None:
-    try:
-        driver: Any = ctypes.CDLL(DRIVER)
-    except OSError:
+    if not has_driver():
         return None
+    driver: Any = ctypes.CDLL(DRIVER)
     device, count = ctypes.c_int(), ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or number >= count.value:
         return None

@@ -29,15 +29,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 
 KIB = 1024
 MIB = KIB * KIB
+_RATES = ("tensor", "fma")
+"""Fields of a GPU that are by types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,22 @@ def gpu_like(name: str, arch: str = "", sms: int | None = None) -> GpuDevice:
     named = next((gpu for gpu in GPUS if arch in ("", gpu.arch) and _alike(gpu.name, name)), None)
     found = named or _nearest(arch or DEFAULT)
     return replace(found, arch=arch or found.arch, sms=sms or found.sms)
+
+
+def gpu_to_json(gpu: GpuDevice) -> dict[str, Any]:
+    """A GPU as JSON."""
+    told = {each.name: getattr(gpu, each.name) for each in fields(gpu)}
+    rates = {name: {dtype.value: rate for dtype, rate in told[name].items()} for name in _RATES}
+    return {**told, **rates}
+
+
+def gpu_from_json(told: Mapping[str, Any]) -> GpuDevice:
+    """The GPU that `gpu_to_json` wrote."""
+    rates: dict[str, Any] = {
+        name: MappingProxyType({DType(dtype): rate for dtype, rate in told[name].items()})
+        for name in _RATES
+    }
+    return GpuDevice(**{**told, **rates})
 
 
 def is_named(gpu: GpuDevice, name: str) -> bool:

@@ -23,9 +23,9 @@ from tedsl.autotune.cluster.device_host import HOSTS, Place, attend, attend_at
 from tedsl.autotune.cluster.host_answers import read_answer
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search_space.space import Candidate
-from tedsl.autotune.workers.process_pool import Message
 from tedsl.autotune.workers.protocol import STRIKES, Done, Verified, strikes_of
 from tedsl.autotune.workers.utilization import Timeline
+from tedsl.backends.processes.serving import Message
 from tedsl.errors import InternalError, TuneError
 from tedsl.runtime.cache.fingerprint import code_version
 

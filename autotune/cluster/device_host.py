@@ -28,10 +28,10 @@ from tedsl.autotune.records.machine import describe_cpu, describe_gpu, facts_of
 from tedsl.autotune.search_space.space import Candidate
 from tedsl.autotune.workers.device_lock import DeviceLock
 from tedsl.autotune.workers.local_executor import Engine
-from tedsl.autotune.workers.process_pool import Message
 from tedsl.autotune.workers.protocol import Done, Limits
 from tedsl.autotune.workers.scratch_dir import scratch_folder
 from tedsl.autotune.workers.session_server import COMMAND, write_problem
+from tedsl.backends.processes.serving import Message
 from tedsl.backends.triton.emit.program import sorts_of
 from tedsl.checking.random_inputs import ADVERSE, KINDS
 from tedsl.errors import InternalError, TuneError

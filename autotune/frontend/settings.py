@@ -18,8 +18,8 @@ from tedsl.autotune.frontend.sizes import OneSize, Sizes
 from tedsl.autotune.report.events import Listener
 from tedsl.autotune.search.budget import BUDGETS, trials_of
 from tedsl.autotune.search_space.problem import ScheduleFunction
-from tedsl.autotune.workers.process_pool import COMMAND
 from tedsl.autotune.workers.protocol import Limits
+from tedsl.autotune.workers.worker_main import COMMAND
 from tedsl.errors import TuneError
 from tedsl.expr.nodes import Var
 from tedsl.processor import usable_cores

@@ -3,7 +3,6 @@
 - `protocol`: jobs, orders, limits, and answers to them
 - `local_executor`: batches in, outcomes out, on this machine
 - `worker_questions`: what else workers are asked: estimates, decisions, comparisons
-- `process_pool`: processes started, asked, timed, killed and replaced
 - `worker_main`: the process: `python -m tedsl.autotune.workers.worker_main`
 - `session_server`: several problems in one process
 - `session`: one problem in a process: built, checked, timed

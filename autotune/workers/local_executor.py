@@ -8,7 +8,7 @@ times the rest under the device's lock; on a GPU others stand by, set up, to tak
 dies.  There a candidate that may win leaves its checks at other sizes open until compiling workers
 have compiled it for them: the device measures others meanwhile, and it is not done before it has
 passed.  On the CPU measuring waits until compiling is done, since both want the same cores.
-Imports `time_limits`, `process_pool`, `utilization`, `outcome` and `space`.
+Imports `time_limits`, `processes.pool`, `utilization`, `outcome` and `space`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from dataclasses import replace
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search_space.space import Candidate
 from tedsl.autotune.workers.device_lock import DeviceLock
-from tedsl.autotune.workers.process_pool import COMMAND, Message, Pool, Reply, Worker
 from tedsl.autotune.workers.protocol import (
     PASSING,
     STRIKES,
@@ -40,7 +39,9 @@ from tedsl.autotune.workers.protocol import (
 )
 from tedsl.autotune.workers.time_limits import Pace
 from tedsl.autotune.workers.utilization import Timeline
+from tedsl.autotune.workers.worker_main import COMMAND
 from tedsl.autotune.workers.worker_questions import ASIDE, Asking, Encode
+from tedsl.backends.processes.pool import Message, Pool, Reply, Worker
 from tedsl.errors import TuneError
 
 MOST_MEASURERS = 6

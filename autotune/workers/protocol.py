@@ -1,6 +1,6 @@
 """What an engine takes and gives: jobs, orders, limits, and what it says of those that are done.
 
-Imports `outcome`, `process_pool` and `space`.
+Imports `outcome`, `processes.pool` and `space`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search_space.space import Candidate
-from tedsl.autotune.workers.process_pool import Message, Reply
 from tedsl.autotune.workers.utilization import Timeline
+from tedsl.backends.processes.pool import Message, Reply
 from tedsl.errors import InternalError
 
 CALLS = 300
@@ -209,7 +209,7 @@ def outcome_of(reply: Reply, code: str = "") -> Outcome:
         InternalError: the worker met one.
     """
     if reply.failure is not None:
-        return Outcome(reply.failure, reason=reply.reason, error=reply.error, code=code)
+        return Outcome(Status(reply.failure), reason=reply.reason, error=reply.error, code=code)
     message = understood(reply)
     status = Status(message["status"])
     samples = tuple(float(sample) for sample in message.get("samples", ()))

@@ -28,7 +28,7 @@ from tedsl.autotune.search_space.problem import Problem
 from tedsl.autotune.search_space.space import freeze, written
 from tedsl.autotune.workers.protocol import CALLS
 from tedsl.autotune.workers.scratch_dir import is_alive
-from tedsl.autotune.workers.worker_main import Message
+from tedsl.backends.processes.serving import Message
 from tedsl.backends.triton.emit.program import sorts_of
 from tedsl.build import build, build_unseen, compile_unseen_calls, lower
 from tedsl.checking.other_sizes import other_calls

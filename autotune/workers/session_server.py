@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tedsl.autotune.workers.session import TuneSession, preload
-from tedsl.autotune.workers.worker_main import Message, serve
+from tedsl.autotune.workers.worker_main import serve
+from tedsl.backends.processes.serving import Message
 from tedsl.errors import TuneError
 from tedsl.workload.workload import digest
 

@@ -2,7 +2,7 @@
 
 Compiling workers say what the static model makes of candidates and what decisions lead to, and make
 references aside; the measuring worker compares.  All of it goes through the engine's thread.
-Imports `protocol`, `process_pool` and `space`.
+Imports `protocol`, `processes.pool` and `space`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from concurrent.futures import wait as wait_for
 from functools import partial
 
 from tedsl.autotune.search_space.space import Candidate, Decisions, Rejected, read_found
-from tedsl.autotune.workers.process_pool import Message, Pool, Reply, Worker
 from tedsl.autotune.workers.protocol import Job, Limits, Order, Verified, understood, verified_of
+from tedsl.backends.processes.pool import Message, Pool, Reply, Worker
 
 Encode = Callable[[Candidate], Message]
 DESCRIBED = 8

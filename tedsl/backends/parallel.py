@@ -16,7 +16,8 @@ from tedsl.errors import BackendError
 from tedsl.processor import usable_cores
 
 ENVIRONMENT = "TEDSL_COMPILE_THREADS"
-"""How many threads compile, the processors by default; with 1 everything runs in the caller's."""
+"""How many threads compile, and how many processes beside this one, the processors by default; with
+1 everything runs in the caller's thread."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -13,10 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from tedsl import schedules
+from tedsl.backends.processes.beside import Beside
+from tedsl.build import build_beside
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Var
 from tedsl.runtime.cache import lowered
-from tedsl.runtime.cache.disk import disk_cache
+from tedsl.runtime.cache.disk import DiskCache, disk_cache
 from tedsl.runtime.cache.fingerprint import code_version, tool_versions, version_of
 from tedsl.runtime.executors import by_target as executors
 from tedsl.runtime.kernel import Kernel
@@ -73,7 +75,29 @@ def keep(key: str, imported: Imported, kernel: Kernel, places: list[int]) -> Non
     disk = disk_cache()
     if disk is not None:
         lowered.keep(disk, _plan_key(key, imported.sizes.variables), kernel.module)
-        disk.put(_places_key(key), {"places": json.dumps(places).encode()})
+        _keep_places(disk, key, places)
+
+
+def is_kept(key: str) -> bool:
+    """Whether `find` will probably find a kernel; no more is asked of the disk than that."""
+    disk = disk_cache()
+    return disk is None or disk.get(_places_key(key), "places") is not None
+
+
+def make_beside(where: Beside, key: str, imported: Imported) -> None:
+    """Have the kernel of the default rules for `cuda` made and kept by another process, where there
+    is none yet."""
+    disk = disk_cache()
+    if disk is None or is_kept(key):
+        return
+    taken = build_beside(where, imported.tensors, key, sorted(imported.sizes.variables))
+    if taken is not None:
+        places = {each.tensor: n for n, each in enumerate(imported.inputs)}
+        _keep_places(disk, key, [places[tensor] for tensor in taken])
+
+
+def _keep_places(disk: DiskCache, key: str, places: list[int]) -> None:
+    disk.put(_places_key(key), {"places": json.dumps(places).encode()})
 
 
 def _plan_key(key: str, variables: Mapping[str, Var]) -> lowered.PlanKey:

@@ -22,8 +22,8 @@ from tedsl.autotune.cluster.device_host import HOSTS, Host, Place, outcome_json
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records.checked_outcomes import checked_outcome
 from tedsl.autotune.search_space.space import Candidate, Knob
-from tedsl.autotune.workers.process_pool import Reply
 from tedsl.autotune.workers.protocol import Limits
+from tedsl.backends.processes.pool import Reply
 from tedsl.errors import TuneError
 from tedsl.runtime.cache.fingerprint import code_version
 

@@ -182,14 +182,6 @@ def test_bool_reductions_compile() -> None:
         compiled(t.reduce_rows(4, 64, DType.bool, t.bool_reducer(op)))
 
 
-def test_a_subprocess_gives_the_same_answer() -> None:
-    program = emit(t.gather(5, 64, 9), "cuda:sm_90")
-    (here,) = compile_offline(program, "sm_90")
-    (there,) = compile_offline(program, "sm_90", in_subprocess=True)
-    assert (here.registers, here.shared, here.name) == (there.registers, there.shared, there.name)
-    assert here.cubin == there.cubin
-
-
 @pytest.mark.uncompiled("three warps")
 def test_a_compiler_refusal_is_a_backend_error() -> None:
     program = emit(t.matmul((64, 64, 64), (64, 64, 64), launch=Launch(num_warps=3)), "cuda")

@@ -19,7 +19,8 @@ from typing import Any
 
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.workers.session import TuneSession, preload
-from tedsl.autotune.workers.worker_main import Message, serve
+from tedsl.autotune.workers.worker_main import serve
+from tedsl.backends.processes.serving import Message
 from tedsl.scheduling.handles.schedule import Schedule
 
 COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))

@@ -13,7 +13,8 @@ from typing import Any
 from fault_worker import Faults
 
 from tedsl.autotune.workers.session import TuneSession
-from tedsl.autotune.workers.worker_main import Message, serve
+from tedsl.autotune.workers.worker_main import serve
+from tedsl.backends.processes.serving import Message
 
 COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))
 FAULTS = {

@@ -14,7 +14,8 @@ import sys
 import time
 from typing import Any
 
-from tedsl.autotune.workers.worker_main import Message, serve
+from tedsl.autotune.workers.worker_main import serve
+from tedsl.backends.processes.serving import Message
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
 
 COMMAND = (sys.executable, "-P", __file__)

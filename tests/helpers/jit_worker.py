@@ -25,7 +25,8 @@ from tedsl.autotune.cluster.cluster import Farm
 from tedsl.autotune.cluster.device_host import Place
 from tedsl.autotune.frontend.settings import Options
 from tedsl.autotune.measure.guarded_buffers import HostArena
-from tedsl.autotune.workers.worker_main import Message, serve
+from tedsl.autotune.workers.worker_main import serve
+from tedsl.backends.processes.serving import Message
 from tedsl.backends.triton.compile.offline import load_source
 from tedsl.backends.triton.emit.module import emit
 from tedsl.build import build, build_unseen, lower

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tedsl.detect import is_told
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import HostCall, Module
 from tedsl.packages import install
@@ -45,7 +46,7 @@ def check_target(target: Target) -> None:
                 f"target {target} needs the package {package}",
                 hint=f"{install(package)}, or use another target",
             )
-    if target.kind is TargetKind.CUDA and target.arch is None:
+    if target.kind is TargetKind.CUDA and target.arch is None and not is_told():
         torch = importlib.import_module("torch")
         if not torch.cuda.is_available():
             raise BackendError(

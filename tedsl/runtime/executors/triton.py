@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 
 from tedsl.backends.call_fragments import Inlined
@@ -261,11 +262,14 @@ class CudaExecutor:
     from_cache = False
 
     def __init__(self, module: Module, target: Target) -> None:
-        self._torch: Any = importlib.import_module("torch")
         self._gpu = target.resolve_gpu()
         self._program = emitter.emit(module, target, self._gpu)
         self._launcher = launcher.CudaProgram(self._program)
         self._compiled: list[offline.CompiledInfo] | None = None
+
+    @cached_property
+    def _torch(self) -> Any:
+        return importlib.import_module("torch")
 
     def shared(self) -> tuple[list[tuple[str, int]], int]:
         """As of `OfflineExecutor`; nothing for a program of runtime sizes."""

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from tedsl.dtypes import DType, Kind
@@ -28,9 +28,12 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
+from tedsl.scheduling.memo import Memory
 
 Number = Fraction | float | bool
 Sample = tuple[Number, ...]
+Program = Callable[[Mapping[Expr, Number]], Number]
+_programs = Memory(4096)
 
 _BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.ADD: lambda a, b: a + b,
@@ -87,31 +90,63 @@ def evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:
             number.
     """
     try:
-        return _evaluate(expr, values)
+        return _program(expr)(values)
     except (ArithmeticError, ValueError, TypeError) as error:
         raise NotEvaluated(str(error)) from error
 
 
-def _evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:
-    known = values.get(expr)
-    if known is not None:
-        return known
+def _program(expr: Expr) -> Program:
+    """What evaluates `expr`: all that is the same for any values is done once."""
+    return _programs.get((expr,), lambda: _written(expr))
+
+
+def _written(expr: Expr) -> Program:
+    """The same of a new expression."""
+    run = _steps(expr)
+
+    def value(values: Mapping[Expr, Number]) -> Number:
+        known = values.get(expr)
+        return run(values) if known is None else known
+
+    return value
+
+
+def _steps(expr: Expr) -> Program:
+    """The same for a node of which nothing is known."""
     match expr:
         case Const(value=value):
             exact = isinstance(value, (bool, int)) or math.isfinite(value)
-            return value if isinstance(value, bool) or not exact else Fraction(value)
-        case Compare(op=op, a=a, b=b):
-            return _compare(op, _evaluate(a, values), _evaluate(b, values))
+            number = value if isinstance(value, bool) or not exact else Fraction(value)
+            return lambda values: number
         case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
-            return _evaluate(a if _evaluate(condition, values) else b, values)
+            which, one, other = _program(condition), _program(a), _program(b)
+            return lambda values: (one if which(values) else other)(values)
+        case Compare(op=op, a=a, b=b):
+            one, other = _program(a), _program(b)
+            return lambda values: _compare(op, one(values), other(values))
         case Cast(a=a, dtype=dtype):
-            return wrapped(_cast(_evaluate(a, values), dtype), dtype)
+            one = _program(a)
+            return _held(lambda values: _cast(one(values), dtype), dtype)
         case Unary(op=op, a=a):
-            return wrapped(_unary(op, _evaluate(a, values)), expr.dtype)
+            one = _program(a)
+            return _held(lambda values: _unary(op, one(values)), expr.dtype)
+        case Binary(op=op, a=a, b=b) if op in _BINARY and not expr.dtype.is_integer:
+            one, other, apply = _program(a), _program(b), _BINARY[op]
+            return lambda values: apply(one(values), other(values))
         case Binary(op=op, a=a, b=b):
-            return wrapped(_binary(op, _evaluate(a, values), _evaluate(b, values)), expr.dtype)
+            one, other = _program(a), _program(b)
+            return _held(lambda values: _binary(op, one(values), other(values)), expr.dtype)
         case _:
-            raise NotEvaluated(f"no value for {type(expr).__name__}")
+            return partial(_no_value, expr)
+
+
+def _no_value(expr: Expr, values: Mapping[Expr, Number]) -> Number:
+    raise NotEvaluated(f"no value for {type(expr).__name__}")
+
+
+def _held(run: Program, dtype: DType) -> Program:
+    """What `dtype` holds of a number."""
+    return (lambda values: wrapped(run(values), dtype)) if dtype.is_integer else run
 
 
 def wrapped(value: Number, dtype: DType) -> Number:

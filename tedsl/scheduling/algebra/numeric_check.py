@@ -213,7 +213,9 @@ class _Run:
         sizes: Sequence[float],
     ) -> None:
         self.repair, self.where, self.rng, self.sizes = repair, where, rng, sizes
-        known = {*(tag.var for tag in repair.tags), *repair.totals, *repair.old, *repair.new}
+        self.vars = {tag.var for tag in repair.tags}
+        self.taken: dict[Var, list[float | None]] = {}
+        known = {*self.vars, *repair.totals, *repair.old, *repair.new}
         self.leaves = [leaf for leaf in _leaves(_roots(repair, where)) if leaf not in known]
         same, drawn = Interner(), list[dict[Expr, Number]]()
         shared: dict[Expr, Number] = {}
@@ -261,10 +263,7 @@ class _Run:
     def tag(self, tag: Tag, count: int, known: Mapping[Var, Number]) -> float:
         if tag.source is None:
             raise NotEvaluated("a tag of unknown elements")
-        points: list[dict[Expr, Number]] = [{**p, **known} for p in self.points[:count]]
-        values = [
-            _real(evaluate(tag.source, point)) for point in points if self.counted(point, tag.only)
-        ]
+        values = [each for each in self.folded(tag, count, known) if each is not None]
         if not values:
             raise NotEvaluated("a tag of no elements")
         match tag.order:
@@ -276,6 +275,25 @@ class _Run:
                 return min(values)
             case _:
                 raise NotEvaluated("a tag of another reducer")
+
+    def folded(self, tag: Tag, count: int, known: Mapping[Var, Number]) -> list[float | None]:
+        """What a tag takes of the first elements, None where it does not count one; of a tag that
+        depends on no other, found once."""
+        taken = self.taken.get(tag.var)
+        if taken is not None:
+            return taken[:count]
+        assert tag.source is not None
+        alone = self.vars.isdisjoint(walk(*(e for e in (tag.source, tag.only) if e is not None)))
+        points: list[dict[Expr, Number]] = [
+            {**point, **known} for point in (self.points if alone else self.points[:count])
+        ]
+        found = [
+            _real(evaluate(tag.source, point)) if self.counted(point, tag.only) else None
+            for point in points
+        ]
+        if alone:
+            self.taken[tag.var] = found
+        return found[:count]
 
     def fold(self, values: Sequence[float]) -> float:
         match self.repair.reducer:

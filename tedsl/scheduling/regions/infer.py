@@ -26,10 +26,11 @@ from tedsl.expr.index_arith import (
     widened,
 )
 from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
-from tedsl.expr.visit import reads, walk
+from tedsl.expr.visit import reads
 from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
+from tedsl.once import once
 from tedsl.scheduling.kernels.tree import (
     hosts,
     loops_around,
@@ -40,7 +41,7 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.memo import NONE, Memory
 from tedsl.scheduling.plan import Cooperative, Online, Plan, StagePlan, stored
-from tedsl.scheduling.plan.links import symbolic
+from tedsl.scheduling.plan.links import reader_names, symbolic
 from tedsl.scheduling.regions.boxes import Reading, box_read, index_range
 from tedsl.scheduling.regions.computed_indices import always_read
 from tedsl.scheduling.regions.loop_bounds import guards_of, pass_down, pass_up
@@ -106,12 +107,7 @@ def infer(plan: Plan, only: frozenset[str] | None = None, memory: Memory = NONE)
     `compute_at`).
     """
     found: dict[str, StageBounds] = {}
-    readers = _readers(plan)
-    if only is not None:
-        readers = {
-            name: [(reader, read) for reader, read in found_in if reader.name in only]
-            for name, found_in in readers.items()
-        }
+    readers = _readers(plan, only)
     sizes = memory.get(("sizes", symbolic(plan), plan.assumptions), lambda: plan_facts(plan))
     for stage in _outside_in(plan, readers):
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
@@ -246,7 +242,9 @@ def _outside_in(
 
 def has_circle(plan: Plan) -> bool:
     """Whether a stage would be attached in one that needs it, which has no regions."""
-    behind = {name: {reader.name for reader, _ in rows} for name, rows in _readers(plan).items()}
+    behind = {
+        name: {reader.name for reader, _ in rows} for name, rows in _readers(plan, None).items()
+    }
     for stage in plan.stages:
         if stage.placement.axis is not None:
             behind[stage.name].add(stage.placement.host)
@@ -257,16 +255,27 @@ def has_circle(plan: Plan) -> bool:
     return False
 
 
-def _readers(plan: Plan) -> dict[str, list[tuple[StagePlan, TensorRead]]]:
-    """Who reads each stage, and how."""
+def _readers(
+    plan: Plan, only: frozenset[str] | None
+) -> dict[str, list[tuple[StagePlan, TensorRead]]]:
+    """Who reads each stage, of some stages or of all, and how."""
     names: dict[Operation, str] = {stage.op: stage.name for stage in plan.stages}
     out: dict[str, list[tuple[StagePlan, TensorRead]]] = {stage.name: [] for stage in plan.stages}
     for stage in plan.stages:
-        if isinstance(stage.op, ComputeOp):
-            for node in walk(*stage.op.bodies):
-                if isinstance(node, TensorRead):
-                    out[names[node.tensor.op]].append((stage, node))
+        if isinstance(stage.op, ComputeOp) and (only is None or stage.name in only):
+            for read in _read_by(stage.op):
+                out[names[read.tensor.op]].append((stage, read))
     return out
+
+
+def _readers_of(plan: Plan, stage: StagePlan) -> list[tuple[StagePlan, TensorRead]]:
+    """The same of one stage."""
+    return _readers(plan, frozenset(reader_names(plan).get(stage.name, ())))[stage.name]
+
+
+@once
+def _read_by(op: ComputeOp) -> tuple[TensorRead, ...]:
+    return reads(*op.bodies)
 
 
 def _region(
@@ -347,7 +356,7 @@ def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
     host = plan.stage(stage.placement.host)
     inside = [
         (reader, read)
-        for reader, read in _readers(plan)[stage.name]
+        for reader, read in _readers_of(plan, stage)
         if runs_beside(plan, reader, host)
     ]
     return _region(plan, stage, inside, bounds.stages, plan_facts(plan), ())
@@ -358,7 +367,7 @@ def region_inside(
 ) -> tuple[Expr, ...]:
     """How much of an attached stage all its readers read while only the loops `around` stand
     still."""
-    readers = _users(plan, stage, _readers(plan)[stage.name])
+    readers = _users(plan, stage, _readers_of(plan, stage))
     facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
     return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, facts, around))
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tedsl.backends.parallel import in_parallel
+from tedsl.backends.processes.beside import Beside, beside
+from tedsl.build import BESIDE, BESIDE_SECONDS
 from tedsl.errors import TuneError
 from tedsl.late import late
 from tedsl.torch import kept
@@ -62,10 +64,11 @@ def _compiled(
 ) -> list[tuple[str, Compiled | None]]:
     """The kernel of the first region of each group, and under what it is kept.
 
-    Those of a GPU are compiled at once, as Triton and ptxas let others run.  LLVM takes a third of
-    the time of a program for the CPU, in many short calls that each wait for Python again: with
-    threads it was as long.
+    Those of a GPU are made at once: in processes beside this one, where they are many, else in
+    threads, as Triton and ptxas let others run.  LLVM takes a third of the time of a program for
+    the CPU, in many short calls that each wait for Python again: with threads it was as long.
     """
+    where = _beside(groups, search)
     jobs: list[tuple[Region, str, Imported | CompilerFault, Any]] = []
     for text, (first, *_) in groups.items():
         found = None if search is None else search.schedules.get(text)
@@ -76,6 +79,8 @@ def _compiled(
     def compiled(job: tuple[Region, str, Imported | CompilerFault, Any]) -> Compiled | None:
         region, label, imported, schedule = job
         with torch.cuda.device(device):
+            if where is not None and schedule is None and isinstance(imported, Imported):
+                kept.make_beside(where, kept.key_of(label, region.target), imported)
             return region.compile(label, imported, schedule)
 
     if any(region.target != "cpu" for region, *_ in jobs):
@@ -83,6 +88,18 @@ def _compiled(
     else:
         kernels = list(map(compiled, jobs))
     return [(label, kernel) for (_, label, *_), kernel in zip(jobs, kernels, strict=True)]
+
+
+def _beside(groups: dict[str, list[Region]], search: _Search | None) -> Beside | None:
+    """The processes that schedule and compile, started while the regions are being imported."""
+    made = [
+        text
+        for text, (first, *_) in groups.items()
+        if first.target != "cpu" and (search is None or text not in search.schedules)
+    ]
+    labels = made if search is None else [search.label(text) for text in made]
+    count = sum(not kept.is_kept(kept.key_of(label, "cuda")) for label in labels)
+    return beside(BESIDE, count, BESIDE_SECONDS)
 
 
 class _Search:

@@ -1,7 +1,7 @@
 """Compile a program to cubins without a GPU, and read what the hardware would be asked for.
 
-Uses the ptxas and cuobjdump that come in Triton's wheel.  A Triton pass can abort the whole
-process: `in_subprocess=True` turns that into a `BackendError`.
+Uses the ptxas and cuobjdump that come in Triton's wheel.  Many kernels are compiled in processes
+beside this one.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import base64
 import hashlib
 import importlib
 import importlib.util
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from tedsl.backends.parallel import in_parallel
+from tedsl.backends.processes.beside import beside, made_beside
 from tedsl.backends.triton.compile.assembler import assembled
 from tedsl.backends.triton.compile.source_files import source_file
 from tedsl.backends.triton.emit.program import (
@@ -36,6 +36,7 @@ from tedsl.backends.triton.emit.program import (
     TritonProgram,
     sort_of,
 )
+from tedsl.detect import has_driver
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, within
 from tedsl.expr.nodes import Var
@@ -53,6 +54,9 @@ _POINTERS: dict[DType, str] = {
     **{DType(f"int{n}"): f"i{n}" for n in (8, 16, 32, 64)},
     **{DType(f"uint{n}"): f"u{n}" for n in (8, 16, 32, 64)},
 }
+SECONDS = 0.25
+"""About how long it takes to compile a kernel."""
+_INFO, _SHARED = f"{__name__}:info_of", f"{__name__}:shared_of"
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)")
 _UNSEEN = re.compile(r"\s*(//|\.loc\b|\.file\b|\$L__(func|info|tmp|debug)\w*:)")
 _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)")
@@ -143,8 +147,6 @@ def compile_offline(
     program: TritonProgram,
     arch: str = "sm_90",
     sizes_divisible: Collection[Var] = (),
-    in_subprocess: bool = False,
-    timeout: float = 300.0,
     sizes: Mapping[Var, int] | None = None,
 ) -> list[CompiledInfo]:
     """Compile every kernel of a program for `arch`, without a GPU.
@@ -153,26 +155,25 @@ def compile_offline(
         program: made by `emit`.
         arch: "sm_80", "sm_90" or "sm_100".
         sizes_divisible: runtime sizes to assume divisible by 16 (pointers always are, to bytes).
-        in_subprocess: compile in a process that may crash.
-        timeout: seconds, for the subprocess.
         sizes: of a call; the kernels are those that Triton would compile for it.
 
     Raises:
-        BackendError: Triton or ptxas refused the kernel, or crashed.
+        BackendError: Triton or ptxas refused the kernel.
     """
     requests = requests_of(program, arch, sizes_divisible, sizes)
     distinct: dict[str, tuple[str, dict[str, Any]]] = {}
     for spec, request in zip(program.compiled, requests, strict=True):
         distinct.setdefault(spec.name, (spec.func, request))
 
-    def info(each: tuple[str, dict[str, Any]]) -> CompiledInfo:
-        with within(each[0]):
-            return compile_request(each[1])
+    where = beside(_INFO, len(distinct), SECONDS)
 
-    if in_subprocess:
-        found = _in_subprocess([request for _, request in distinct.values()], timeout)
-    else:
-        found = in_parallel(info, list(distinct.values()))
+    def info(each: tuple[str, dict[str, Any]]) -> CompiledInfo:
+        name, request = each
+        with within(name):
+            made = made_beside(where, _INFO, request)
+            return compile_request(request) if made is None else _unpack(made)
+
+    found = in_parallel(info, list(distinct.values()))
     made = dict(zip(distinct, found, strict=True))
     return [replace(made[spec.name], name=spec.title) for spec in program.compiled]
 
@@ -196,12 +197,15 @@ def compile_launched(
         if spec.call is None and 0 not in spec.grid_for(known)
     ]
 
-    def shared(spec: KernelSpec) -> int:
-        with within(spec.func):
-            made = _compiled(_request(spec, program.source, arch, (), sizes))
-        return int(made.metadata.shared)
-
     distinct = {spec.name: spec for spec in reversed(launched)}
+    where = beside(_SHARED, len(distinct), SECONDS)
+
+    def shared(spec: KernelSpec) -> int:
+        request = _request(spec, program.source, arch, (), sizes)
+        with within(spec.func):
+            made = made_beside(where, _SHARED, request) or shared_of(request)
+        return int(made["shared"])
+
     needed = dict(zip(distinct, in_parallel(shared, list(distinct.values())), strict=True))
     return [(spec.func, needed[spec.name]) for spec in launched]
 
@@ -351,6 +355,17 @@ def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
     )
 
 
+def shared_of(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Compile a kernel, and what it is entered by, to be found on disk; the bytes of shared memory
+    of a program."""
+    kernel = _compiled(request)
+    driver = importlib.import_module("triton.backends.nvidia.driver")
+    # Until 3.6 each signature has a launcher in C of its own, over which gcc takes half a second.
+    if hasattr(driver, "make_launcher") and has_driver():
+        driver.CudaLauncher(kernel.src, kernel.metadata)
+    return {"shared": int(kernel.metadata.shared)}
+
+
 def _compile(triton: Any, source: Any, target: Any, options: dict[str, Any]) -> Any:
     return triton.compile(source, target=target, options=options)
 
@@ -393,33 +408,9 @@ def resource_usage(cubin: bytes) -> tuple[int | None, int | None]:
     return (int(found[1]), int(found[2])) if found else (None, None)
 
 
-def _in_subprocess(requests: Sequence[Mapping[str, Any]], timeout: float) -> list[CompiledInfo]:
-    command = [sys.executable, "-P", "-m", "tedsl.backends.triton.compile.offline"]
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(requests),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BackendError(
-            f"compiling took more than {timeout:g} s", hint="try smaller tiles"
-        ) from error
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        names = ", ".join(str(request["name"]) for request in requests)
-        raise BackendError(
-            f"Triton's compiler ended with status {done.returncode} on {names}",
-            facts=[("stderr", done.stderr[-1500:].strip())],
-            hint="try smaller tiles, fewer stages or other num_warps",
-        )
-    answer = json.loads(lines[-1])
-    if "error" in answer:
-        raise BackendError(answer["error"], hint=answer["hint"])
-    return [_unpack(found) for found in answer["kernels"]]
+def info_of(request: Mapping[str, Any]) -> dict[str, Any]:
+    """`compile_request` as JSON."""
+    return _pack(compile_request(request))
 
 
 def _unpack(found: dict[str, Any]) -> CompiledInfo:
@@ -430,19 +421,3 @@ def _unpack(found: dict[str, Any]) -> CompiledInfo:
 def _pack(info: CompiledInfo) -> dict[str, Any]:
     found = {field.name: getattr(info, field.name) for field in fields(info)}
     return {**found, "cubin": base64.b64encode(info.cubin).decode()}
-
-
-def main() -> None:
-    """Compile the requests on standard input; one JSON line on standard output."""
-    requests = json.load(sys.stdin)
-    try:
-        answer: dict[str, Any] = {
-            "kernels": [_pack(compile_request(request)) for request in requests]
-        }
-    except BackendError as error:
-        answer = {"error": error.reason, "hint": error.hint}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
-
-
-if __name__ == "__main__":
-    main()

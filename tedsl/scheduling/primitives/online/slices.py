@@ -13,7 +13,7 @@ from tedsl.expr.index_arith import at_most, less, mul, sub
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
-from tedsl.scheduling.kernels.tree import guests, hosts, loops_around
+from tedsl.scheduling.kernels.tree import computed_in, guests, hosts, loops_around, root_of
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.plan.labels import axis_text, loops_text
 from tedsl.scheduling.plan.links import online_names
@@ -22,6 +22,14 @@ from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.regions.infer import Bounds, StageBounds, infer_again
 from tedsl.tensor.tensor import ComputeOp
+
+
+@lru_cache(maxsize=4)
+def _online_bounds(plan: Plan) -> tuple[Plan, Bounds]:
+    """The plan as it is lowered and the bounds of the stages in kernels with online ones."""
+    own = own_nests(plan)
+    roots = {root_of(own, own.stage(name)).name for name in online_names(own)}
+    return own, infer_again(own, computed_in(own, roots))
 
 
 @lru_cache(maxsize=4)
@@ -40,7 +48,7 @@ def slices_problem(
     hosts = _changed_hosts(before, plan)
     if not hosts:
         return None
-    own, bounds = whole_bounds(plan)
+    own, bounds = _online_bounds(plan)
     for name in hosts:
         host = own.stage(name)
         for guest in guests(own, host):

@@ -3,7 +3,7 @@
 One thread serves all of them: `submit` hands a request to an idle worker, `wait` returns replies
 as they come, and a failure in place of a reply when a worker died or its time was up (what worked
 on the request is killed then, with all it started).  Another process takes its place.
-Imports `outcome` for the statuses.
+Imports `serving`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from tedsl.autotune.outcome import Status
-from tedsl.autotune.workers.worker_main import END_OF_PRINT
 from tedsl.backends.parallel import ENVIRONMENT as COMPILING
+from tedsl.backends.processes.serving import END_OF_PRINT, Message
 from tedsl.errors import TuneError
 
-Message = dict[str, Any]
-COMMAND = (sys.executable, "-P", "-m", "tedsl.autotune.workers.worker_main")
 _TAIL = 8192
 """Bytes kept of what a worker prints."""
 _ENDING_SECONDS = 0.01
@@ -39,12 +37,19 @@ MOST_FAILURES = 3
 """Set-ups in a row that may fail once one has succeeded: a device may need a moment."""
 
 
+class Failure(StrEnum):
+    """How a worker failed to reply: it died, or did not end in time."""
+
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A worker's answer: a message, or how it failed to give one."""
 
     message: Message = field(default_factory=dict[str, Any])
-    failure: Status | None = None
+    failure: Failure | None = None
     reason: str = ""
     error: str = ""
 
@@ -355,7 +360,7 @@ class Pool:
             worker.stopping = worker.lingers = False  # as it was asked to
             return None
         text = _text(printed)
-        reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
+        reply = Reply(failure=Failure.CRASH, reason=exit_reason(code, text), error=text)
         if worker.setting_up:
             self._end(worker)
             self._retry(worker, _no_setup(reply))
@@ -386,13 +391,13 @@ class Pool:
         """How the worker failed, when it did; what worked on the request is dead afterwards."""
         process = worker.process
         if process is None:
-            return Reply(failure=Status.CRASH, reason="worker ended") if worker.busy else None
+            return Reply(failure=Failure.CRASH, reason="worker ended") if worker.busy else None
         if not worker.busy and not worker.setting_up:
             return None
         if process.poll() is not None and self._hung_up(worker):
             code = self._end(worker)
             text = _text(worker.printed)
-            reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
+            reply = Reply(failure=Failure.CRASH, reason=exit_reason(code, text), error=text)
             if not worker.setting_up:
                 return reply
             self._retry(worker, _no_setup(reply))
@@ -403,7 +408,7 @@ class Pool:
         if process.stderr is not None:
             self._drain_if_watched(process.stderr.fileno())
         reason = f"longer than {seconds:.3g} s"
-        reply = Reply(failure=Status.TIMEOUT, reason=reason, error=_text(worker.printed))
+        reply = Reply(failure=Failure.TIMEOUT, reason=reason, error=_text(worker.printed))
         if worker.setting_up:
             self._end(worker)
             self._retry(worker, _no_setup(reply))

@@ -10,32 +10,16 @@ from pathlib import Path
 
 import pytest
 from fault_worker import COMMAND
+from running import alive, gone
 
-from tedsl.autotune.outcome import Status
-from tedsl.autotune.workers.process_pool import Pool, Worker, exit_reason
-from tedsl.autotune.workers.worker_main import END_OF_PRINT
+from tedsl.backends.processes.pool import Failure, Pool, Worker, exit_reason
+from tedsl.backends.processes.serving import END_OF_PRINT
 from tedsl.errors import TuneError
 
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
     yield Worker(COMMAND, {}, 30.0)
-
-
-def alive(pid: int) -> bool:
-    """True while process `pid` runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-def gone(pid: int, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while alive(pid) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 def test_replies_come_back(worker: Worker):
@@ -62,7 +46,7 @@ def test_a_crash_is_noted_and_the_next_request_is_served(worker: Worker, fault: 
         begin = time.monotonic()
         reply = pool.call(worker, {"op": "measure", "fault": fault}, 20)
         assert time.monotonic() - begin < 15.0  # seen when it happens, not when its time is up
-        assert reply.failure is Status.CRASH
+        assert reply.failure is Failure.CRASH
         assert reason in reply.reason
         if fault == "bug in python":
             assert "KeyError: 'surprise'" in reply.error
@@ -79,7 +63,7 @@ def test_a_hang_is_ended_with_all_it_started(worker: Worker, fault: str):
         begin = time.monotonic()
         reply = pool.call(worker, {"op": "measure", "fault": fault}, 0.7)
         assert time.monotonic() - begin < 3.0
-        assert reply.failure is Status.TIMEOUT
+        assert reply.failure is Failure.TIMEOUT
         assert reply.reason == "longer than 0.7 s"
         assert gone(pid)
         if fault == "hang with child":
@@ -165,7 +149,7 @@ def test_a_worker_that_cannot_be_set_up(fault: str, text: str):
 PARENT = """
 import sys, time
 from fault_worker import COMMAND
-from tedsl.autotune.workers.process_pool import Pool, Worker
+from tedsl.backends.processes.pool import Pool, Worker
 worker = Worker(COMMAND, {}, 30.0)
 pool = Pool([worker])
 pool.call(worker, {"op": "measure"}, 20)
