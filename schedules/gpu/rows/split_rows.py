@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.chains import follow, follows
+from tedsl.schedules.analysis.chains import chain_ends, follow, follows, inline_between
 from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     along,
@@ -181,8 +181,28 @@ def _split(s: Schedule, name: str, parts: int, whole: int = BLOCKS[0]) -> str:
 
 
 def _parts_follow(s: Schedule, name: str) -> bool:
-    """True when a part of the cascade can be one online loop too."""
-    return remembered(s, (_parts_follow, name), lambda t: follows(t, _split(t, name, 2)))
+    """True when a part of the cascade can be one online loop too, of as many reductions: where
+    one of them counts once, at the end, its own parts would be left over."""
+
+    def one_loop(trial: Schedule) -> bool:
+        whole = len(chain_of(trial.plan, trial[name].plan).members)
+        part = _split(trial, name, 2)
+        return len(chain_of(trial.plan, trial[part].plan).members) == whole and follows(trial, part)
+
+    return remembered(s, (_parts_follow, name), one_loop)
+
+
+def one_pass(s: Schedule, group: Group) -> bool:
+    """True for a kernel whose reductions are one cascade, of which a part of a row can be one
+    online loop too."""
+    inner = tuple(group.inner)
+
+    def found(trial: Schedule) -> bool:
+        ends = chain_ends(trial, group)
+        inline_between(trial, inner)
+        return len(ends) == 1 and _parts_follow(trial, ends[0])
+
+    return remembered(s, (one_pass, inner), found)
 
 
 def _takes_parts(s: Schedule, name: str) -> bool:
