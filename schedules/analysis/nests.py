@@ -107,9 +107,7 @@ def along(op: ComputeOp) -> Axis | None:
     best: tuple[tuple[int, int, bool], Axis] | None = None
     for read in reads(*op.bodies):
         index = read.indices[-1:]
-        last = sorted(
-            axes_of(*index), key=lambda a: (_far(index[0], a), _longest_first(a), a.name)
-        )
+        last = sorted(axes_of(*index), key=lambda a: (_far(index[0], a), _longest_first(a), a.name))
         sizes = [extent_of(a) for a in axes_of(*read.indices)]
         points = math.prod(max(size, 1) for size in sizes if size is not None)
         rank = (sizes.count(None), points, bool(last) and among(last[0], op.reduce_axes))

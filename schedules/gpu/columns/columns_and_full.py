@@ -416,13 +416,18 @@ def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     view = definitions(s)
     users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
-    for group in groups:
+    owners = dict(kept)
+    for group in reversed(groups):
         op = view[group.root]
-        if op.axes or not is_reduction(op) or group.root not in users:
+        taker = owners.get(users.get(group.root, ""))
+        if op.axes or group.inner or not is_reduction(op) or taker is None:
             continue
-        taker = kept.get(users[group.root])
-        if taker is not None and not view[taker.root].axes and not is_reduction(view[taker.root]):
-            taker.inner.append(group.root)
+        apart = taker.root != users[group.root] and not group.in_parts
+        root = view[taker.root]
+        if not apart and not long_axes(root.axes) and not is_reduction(root):
+            taker.inner.insert(0, group.root)
+            taker.axes[group.root] = {}
+            owners[group.root] = taker
             del kept[group.root]
     return list(kept.values())
 
@@ -433,9 +438,7 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     kernel; a short one is a program in the launch of another kernel, where it can be."""
     stage = s[group.root]
     if not group.inner:
-        op = definitions(s)[group.root]
-        parts = any_order(op) and (volume(op.reduce_axes) or 0) > AT_ONCE * FOLDED
-        if parts and in_parts_beside(s, group.root, beside):
+        if _along(s, group.root, beside):
             return
         partial = _fold_whole(s, stage)
         if not partial:
@@ -443,10 +446,15 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
         elif one_launch(s, group.root, default=True):
             stage.compute_last(partial[0])
         return
-    place = stage.fuse()
+    view, inside = definitions(s), set(group.inner)
+    place = fused(stage, axes) if (axes := view[group.root].axes) else stage.fuse()
+    # What combines parts of a cascade is read by what combines the others: one program has all.
+    pairs = [(name, each) for name in inside for each in view.sources(name) if each in inside]
+    linked = {name for pair in pairs for name in pair}
     found: list[tuple[str, Stage]] = []
-    for name in group.inner:
-        found += [(name, partial) for partial in _fold_whole(s, s[name])]
+    for name in reversed(group.inner):
+        if name in linked or not _along(s, name, beside):
+            found += [(name, partial) for partial in _fold_whole(s, s[name], name in linked)]
         s[name].compute_at(stage, place)
     if len(found) == 1 and one_launch(s, found[0][0], default=True):
         stage.compute_last(found[0][1])
@@ -454,9 +462,16 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
         stage.bind(place, "blockIdx.x")
 
 
-def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
-    """Partial results in programs of their own, and lanes over the partial results; returns the
-    stage of the partial results, if there are several."""
+def _along(s: Schedule, name: str, beside: Beside) -> bool:
+    """True for a long reduction whose parts are reduced in the loops of another kernel."""
+    op = definitions(s)[name]
+    long = any_order(op) and (volume(op.reduce_axes) or 0) > AT_ONCE * FOLDED
+    return long and in_parts_beside(s, name, beside)
+
+
+def _fold_whole(s: Schedule, stage: Stage, alone: bool = False) -> list[Stage]:
+    """Partial results in programs of their own, unless one is to fold `alone`, and lanes over the
+    partial results; returns the stage of the partial results, if there are several."""
     op = stage.op
     if not isinstance(op, ComputeOp):
         return []
@@ -467,7 +482,7 @@ def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
     total = volume(axes)
     most = None if total is None else pow2_at_least(total)
     block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, most)
-    if total is not None and total <= AT_ONCE * block:
+    if alone or (total is not None and total <= AT_ONCE * block):
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)
         return []
