@@ -12,6 +12,7 @@ from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
+    among,
     any_order,
     first,
     in_windows,
@@ -26,6 +27,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_o
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
 from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
+from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
@@ -83,10 +85,15 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     lane = crossed_row(view, group)
     if lane is None:
         return
-    extent, folded = extent_of(lane), _fold_length(view, group)
+    nbytes, folded = _nbytes(view, group), _fold_length(view, group)
+    run = short_lanes(s, group, lane, nbytes)
+    others = [a for a in root.axes if not among(a, run)]
+    if len(run) > 1:
+        lane = flatten_lanes(s, group, run)
+        view = definitions(s)
+    extent = volume(run)
     widest = None if extent is None else pow2_at_least(extent)
     results = volume(root.axes)
-    nbytes = _nbytes(view, group)
     aligned = extent is None or extent * nbytes % ACCESS == 0
     wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
     turn = TURN if aligned else TURN // 2
@@ -101,7 +108,8 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     depth = deepest if group.in_parts else turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
     enough = (4 if aligned else 8) * many
-    parts = _parts(s, view, group, lane, (width, depth), enough)
+    programs = None if extent is None else (volume(others) or 0) * -(-extent // width)
+    parts = _parts(s, view, group, programs, depth, enough)
     if parts > 1:
         name, known = group.inner[0], group.axes[group.inner[0]]
         apart = one_launch(s, group.root, default=aligned and parts <= FEW_PARTS)
@@ -111,7 +119,6 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         width = min(width, _wide(results, parts, many))
         depth = min(parts, TILE // width)
     lo, li = stage.split(lane, factor=width)
-    others = [a for a in root.axes if a is not lane]
     stage.reorder(*others, lo, li)
     grid = bind_all(stage, (*others, lo))
     stage.vectorize(li)
@@ -328,21 +335,14 @@ def _fold_length(view: View, group: Group) -> int | None:
 
 
 def _parts(
-    s: Schedule, view: View, group: Group, lane: Axis, tile: tuple[int, int], enough: int
+    s: Schedule, view: View, group: Group, programs: int | None, depth: int, enough: int
 ) -> int:
     """The knob `parts`: how many programs share the reduction of a tile of columns, so that there
     are enough programs."""
-    width, depth = tile
-    folded, size = _fold_length(view, group), extent_of(lane)
-    others = volume([a for a in view[group.root].axes if a is not lane])
-    if group.in_parts or len(group.inner) > 1 or folded is None or size is None or others is None:
+    folded = _fold_length(view, group)
+    if group.in_parts or len(group.inner) > 1 or folded is None or not programs:
         return 1
-    programs = others * -(-size // width)
-    if (
-        programs == 0
-        or programs >= MANY_PROGRAMS * gpu_of(s).sms
-        or not any_order(view[group.inner[0]])
-    ):
+    if programs >= MANY_PROGRAMS * gpu_of(s).sms or not any_order(view[group.inner[0]]):
         return 1
     most = folded // (2 * depth)
     fitting = max(1, min(1024, enough // programs, folded // depth))

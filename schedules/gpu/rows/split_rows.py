@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.chains import chain_ends, follow, follows, inline_between
+from tedsl.schedules.analysis.chains import (
+    chain_ends,
+    follow,
+    inline_between,
+    parts_follow,
+)
 from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     along,
@@ -206,15 +211,8 @@ def _split(s: Schedule, name: str, parts: int, whole: int = BLOCKS[0]) -> str:
 
 
 def _parts_follow(s: Schedule, name: str) -> bool:
-    """True when a part of the cascade can be one online loop too, of as many reductions: where
-    one of them counts once, at the end, its own parts would be left over."""
-
-    def one_loop(trial: Schedule) -> bool:
-        whole = len(chain_of(trial.plan, trial[name].plan).members)
-        part = _split(trial, name, 2)
-        return len(chain_of(trial.plan, trial[part].plan).members) == whole and follows(trial, part)
-
-    return remembered(s, (_parts_follow, name), one_loop)
+    """True when a part of the cascade can be one online loop too."""
+    return parts_follow(s, name, (_parts_follow, name), lambda trial: _split(trial, name, 2))
 
 
 def one_pass(s: Schedule, group: Group) -> bool:
