@@ -75,6 +75,8 @@ PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LEAST_HELD = 32
 # Elements that a full reduction takes at once, and how many times that one program folds alone.
 FOLDED, AT_ONCE = 2048, 4
+# Partial results for each warp of the program that combines them.
+EACH = 512
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
@@ -439,6 +441,10 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     stage = s[group.root]
     if not group.inner:
         if _along(s, group.root, beside):
+            # All partial results at once: a loop over them would wait for memory again and again.
+            parts = volume(reduce_axes(stage)) or FOLDED
+            usual = min(32, pow2_at_least(parts // EACH))
+            stage.launch(num_warps=pick_warps(s, stage, (4, 8, 16, 32), usual, parts))
             return
         partial = _fold_whole(s, stage)
         if not partial:
