@@ -10,7 +10,7 @@ from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
 from tedsl.schedules.analysis.kernel_order import Kernels
-from tedsl.schedules.analysis.nests import first, pow2_at_least, reduce_axes
+from tedsl.schedules.analysis.nests import first, reduce_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
@@ -23,8 +23,8 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 # kernels that others may join are looked at, the latest of them.
 TOGETHER = 128
 LATEST = 16
-# Partial results that one program combines, and of those how many at once.
-MOST_PARTS, AT_ONCE = 1 << 16, 1 << 15
+# Partial results that one program combines.
+MOST_PARTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +241,6 @@ def _parts(s: Schedule, name: str, tile: int) -> str:
     part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=tile)
     partial = s[first(s.rfactor(definitions(s)[name].outputs[0], part))]
     partial.vectorize(fused(partial, reduce_axes(partial)))
-    for axis in reduce_axes(stage):
-        _, piece = stage.split(axis, factor=min(AT_ONCE, pow2_at_least(volume([axis]) or AT_ONCE)))
-        stage.vectorize(piece)
     return partial.name
 
 

@@ -147,3 +147,23 @@ def test_no_part_of_a_cascade_is_left_over() -> None:
 def test_blocks_of_a_scan_are_rows_though_the_last_reaches_beyond_the_end() -> None:
     found = te.nn.cumsum(te.placeholder((53990638,), name="x"), name="found")
     assert microseconds(schedule_for(found, CUDA)) < 300.0
+
+
+def test_a_tile_of_rows_counts_what_is_read_before_it_is_reduced() -> None:
+    """A pipeline of tiles has as many stages as shared memory holds of all that is loaded."""
+    shape = 480, 14640
+    x, g, w = (te.placeholder(shape, "float16", name=name) for name in "xgw")
+    both = te.compute(shape, lambda i, j: te.exp(x[i, j]) + g[i, j], name="both")
+    k = te.reduce_axis((0, shape[1]), name="k")
+    top = te.compute(shape[:1], lambda i: te.max(both[i, k], axis=k), name="top")
+    y = te.compute(shape, lambda i, j: (both[i, j] - top[i]) * w[i, j], name="y")
+    s = schedule_for(y, CUDA)
+    device = CUDA.resolve()
+    assert isinstance(device, GpuDevice)
+    assert estimate(lower(s.plan, CUDA), device).shared <= device.shared_block
+
+
+def test_parts_of_everything_are_combined_at_once() -> None:
+    s = schedule_for(spread((90000, 1000), False, False), CUDA)
+    kernel = printed(s).partition("def spread_kernel(")[2]
+    assert kernel.count("tl.range(0, 2)") == 2 and microseconds(s) < 175.0

@@ -75,8 +75,8 @@ PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LEAST_HELD = 32
 # Elements that a full reduction takes at once, and how many times that one program folds alone.
 FOLDED, AT_ONCE = 2048, 4
-# Partial results for each warp of the program that combines them.
-EACH = 512
+# Partial results that the program which combines them has at once, and each of its warps.
+MOST_AT_ONCE, EACH = 8192, 512
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
@@ -440,11 +440,8 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     kernel; a short one is a program in the launch of another kernel, where it can be."""
     stage = s[group.root]
     if not group.inner:
-        if _along(s, group.root, beside):
-            # All partial results at once: a loop over them would wait for memory again and again.
-            parts = volume(reduce_axes(stage)) or FOLDED
-            usual = min(32, pow2_at_least(parts // EACH))
-            stage.launch(num_warps=pick_warps(s, stage, (4, 8, 16, 32), usual, parts))
+        if group.in_parts or _along(s, group.root, beside):
+            _combine(s, stage, stage)
             return
         partial = _fold_whole(s, stage)
         if not partial:
@@ -459,8 +456,10 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     linked = {name for pair in pairs for name in pair}
     found: list[tuple[str, Stage]] = []
     for name in reversed(group.inner):
-        if name in linked or not _along(s, name, beside):
-            found += [(name, partial) for partial in _fold_whole(s, s[name], name in linked)]
+        if name in linked or _along(s, name, beside):
+            _combine(s, s[name], stage)
+        else:
+            found += [(name, partial) for partial in _fold_whole(s, s[name])]
         s[name].compute_at(stage, place)
     if len(found) == 1 and one_launch(s, found[0][0], default=True):
         stage.compute_last(found[0][1])
@@ -475,9 +474,20 @@ def _along(s: Schedule, name: str, beside: Beside) -> bool:
     return long and in_parts_beside(s, name, beside)
 
 
-def _fold_whole(s: Schedule, stage: Stage, alone: bool = False) -> list[Stage]:
-    """Partial results in programs of their own, unless one is to fold `alone`, and lanes over the
-    partial results; returns the stage of the partial results, if there are several."""
+def _combine(s: Schedule, stage: Stage, root: Stage) -> None:
+    """Combine partial results in one program, that of `root`, many at once: in a loop over few of
+    them it would wait for memory again and again."""
+    for axis in reduce_axes(stage):
+        parts = pow2_at_least(volume([axis]) or MOST_AT_ONCE)
+        piece = stage.split(axis, factor=min(MOST_AT_ONCE, parts))[1]
+        stage.vectorize(piece)
+        usual = max(4, min(parts, MOST_AT_ONCE) // EACH)
+        root.launch(num_warps=pick_warps(s, root, (4, 8, 16, 32), usual, parts))
+
+
+def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
+    """Partial results in programs of their own, and lanes over the partial results; returns the
+    stage of the partial results, if there are several."""
     op = stage.op
     if not isinstance(op, ComputeOp):
         return []
@@ -488,7 +498,7 @@ def _fold_whole(s: Schedule, stage: Stage, alone: bool = False) -> list[Stage]:
     total = volume(axes)
     most = None if total is None else pow2_at_least(total)
     block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, most)
-    if alone or (total is not None and total <= AT_ONCE * block):
+    if total is not None and total <= AT_ONCE * block:
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)
         return []
