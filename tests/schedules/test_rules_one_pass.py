@@ -151,7 +151,7 @@ def test_blocks_of_a_scan_are_rows_though_the_last_reaches_beyond_the_end() -> N
 
 def test_a_tile_of_rows_counts_what_is_read_before_it_is_reduced() -> None:
     """A pipeline of tiles has as many stages as shared memory holds of all that is loaded."""
-    shape = 480, 14640
+    shape = 480, 20000
     x, g, w = (te.placeholder(shape, "float16", name=name) for name in "xgw")
     both = te.compute(shape, lambda i, j: te.exp(x[i, j]) + g[i, j], name="both")
     k = te.reduce_axis((0, shape[1]), name="k")
