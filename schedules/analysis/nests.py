@@ -299,8 +299,9 @@ def in_windows(op: ComputeOp, read: TensorRead) -> bool:
     for index, extent in zip(read.indices, read.tensor.shape, strict=True):
         axes, size = axes_of(index), size_of(extent)
         points, window = volume([*axes]), volume([*(axes & folded)])
-        mixed = not axes.isdisjoint(folded) and not axes <= folded
-        if mixed and None not in (size, points, window) and points >= size + window:
+        if axes.isdisjoint(folded) or axes <= folded:
+            continue
+        if size is not None and points is not None and points >= size + (window or 1):
             return True
     return False
 
