@@ -123,8 +123,9 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     groups = fuse(s, busy, taken, loops=not where.is_triton)
     shared: list[Both] = []
     if where.is_triton:
-        groups = take_along(s, take_results(s, take_pairs(s, groups)))
-        split_cascades(s, groups)
+        groups = take_along(s, take_pairs(s, groups))
+        split_cascades(s, groups, beside)
+        groups = take_results(s, groups)
         shared = share_reads(s, groups)
     for both in shared:
         reduce_both(s, both)

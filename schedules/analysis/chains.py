@@ -95,6 +95,30 @@ def follows(s: Schedule, name: str) -> bool:
     return takes(s, (follows, name), pieces)
 
 
+def parts_follow(
+    s: Schedule, name: str, question: tuple[object, ...], split: Callable[[Schedule], str]
+) -> bool:
+    """True when a part of the cascade that ends in `name` can be one online loop too, of as many
+    reductions: where one of them counts once, at the end, its own parts would be left over.
+
+    Args:
+        s: the schedule.
+        name: of the last reduction.
+        question: what is asked, for `remembered`.
+        split: makes the parts, and gives the name of the last one's stage.
+    """
+
+    def one_loop(trial: Schedule) -> bool:
+        whole = len(chain_of(trial.plan, trial[name].plan).members)
+        try:
+            part = split(trial)
+        except ScheduleError:
+            return False
+        return len(chain_of(trial.plan, trial[part].plan).members) == whole and follows(trial, part)
+
+    return remembered(s, question, one_loop)
+
+
 def inline_between(s: Schedule, names: Sequence[str]) -> None:
     """Inline those of some stages that are no reductions."""
     for name in reversed(names):

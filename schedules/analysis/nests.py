@@ -28,11 +28,15 @@ from tedsl.expr.nodes import (
     UnaryOp,
 )
 from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.index.affine import stride_of
 from tedsl.ir.matrix_units import factors
 from tedsl.schedules.analysis.views import View, extent_of, size_of, volume
 from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
+
+# Elements between two of which no access to memory, and few lines of a cache, have both.
+BLOCK = 64
 
 
 def is_reduction(op: ComputeOp) -> bool:
@@ -102,13 +106,20 @@ def along(op: ComputeOp) -> Axis | None:
     """The axis along which the largest of what `op` reads is contiguous."""
     best: tuple[tuple[int, int, bool], Axis] | None = None
     for read in reads(*op.bodies):
-        last = sorted(axes_of(*read.indices[-1:]), key=lambda a: (_longest_first(a), a.name))
+        index = read.indices[-1:]
+        last = sorted(axes_of(*index), key=lambda a: (_far(index[0], a), _longest_first(a), a.name))
         sizes = [extent_of(a) for a in axes_of(*read.indices)]
         points = math.prod(max(size, 1) for size in sizes if size is not None)
         rank = (sizes.count(None), points, bool(last) and among(last[0], op.reduce_axes))
         if last and (best is None or rank > best[0]):
             best = rank, last[0]
     return None if best is None else best[1]
+
+
+def _far(index: Expr, axis: Axis) -> bool:
+    """True when neighbours along an axis are no neighbours in memory: a block lies between them."""
+    step = 1 if index is axis else stride_of(index, axis)
+    return isinstance(step, int) and abs(step) >= BLOCK
 
 
 def _longest_first(axis: Axis) -> float:
@@ -282,13 +293,15 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
 
 def in_windows(op: ComputeOp, read: TensorRead) -> bool:
     """True where neighbouring results read the same elements: an index is that of the result and
-    one in its window, added up, and there are more of both than places; blocks do not overlap."""
+    one in its window, added up, and there are more of both than places, by a window at least;
+    blocks do not overlap, of which the last may reach beyond the end."""
     folded = frozenset(op.reduce_axes)
     for index, extent in zip(read.indices, read.tensor.shape, strict=True):
         axes, size = axes_of(index), size_of(extent)
-        points = volume([*axes])
-        mixed = not axes.isdisjoint(folded) and not axes <= folded
-        if mixed and size is not None and points is not None and points > size:
+        points, window = volume([*axes]), volume([*(axes & folded)])
+        if axes.isdisjoint(folded) or axes <= folded:
+            continue
+        if size is not None and points is not None and points >= size + (window or 1):
             return True
     return False
 

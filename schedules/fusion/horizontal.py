@@ -23,8 +23,8 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 # kernels that others may join are looked at, the latest of them.
 TOGETHER = 128
 LATEST = 16
-# Partial results that one program combines, and of those how many at once.
-MOST_PARTS, AT_ONCE = 1 << 16, 4096
+# Partial results that one program combines.
+MOST_PARTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +196,16 @@ def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
 
 
 def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
-    """Reduce what a flat kernel of as many elements reads too in its loops, a tile at a time (the
-    knob `along`): it is read once; True when that was chosen.  A kernel of its own combines the
-    partial results."""
+    """Reduce what a flat kernel of as many elements, or one that reduces as many, reads too in its
+    loops, a tile at a time (the knob `along`): it is read once; True when that was chosen.  A
+    kernel of its own combines the partial results."""
     view = definitions(s)
     size = volume(view[name].reduce_axes) or 0
     alike = [
         each
         for each in (beside.leaders if all_computed(s) else ())
-        if each.rows is None and each.sides is None and _share(view, name, each)
-        if volume(view[each.name].axes) == size and size // each.tile <= MOST_PARTS
+        if _has_tiles(view, each, size) and _share(view, name, each)
+        if size // each.tile <= MOST_PARTS
     ]
     for leader in beside.free(s, alike, [name]):
         trial = s.copy(decided=False)
@@ -219,15 +219,28 @@ def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
     return False
 
 
+def lead_parts(beside: Beside, names: Sequence[str], tile: int) -> None:
+    """Other reductions of everything may be fused into the kernel of the partial results `names`,
+    one for each tile, the first of which stores."""
+    beside.leaders.append(Leader(names[0], tile, False, set(names), rows=()))
+
+
+def _has_tiles(view: View, leader: Leader, size: int) -> bool:
+    """True for a flat kernel of so many elements, and for one of partial results of so many."""
+    count = volume(view[leader.name].axes)
+    if leader.rows is None:
+        return leader.sides is None and count == size
+    return (
+        not leader.rows and bool(view[leader.name].reduce_axes) and count == -(-size // leader.tile)
+    )
+
+
 def _parts(s: Schedule, name: str, tile: int) -> str:
     """Partial results of a full reduction, one for each tile; the name of their stage."""
     stage = s[name]
     part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=tile)
     partial = s[first(s.rfactor(definitions(s)[name].outputs[0], part))]
     partial.vectorize(fused(partial, reduce_axes(partial)))
-    for axis in reduce_axes(stage):
-        _, piece = stage.split(axis, factor=AT_ONCE)
-        stage.vectorize(piece)
     return partial.name
 
 

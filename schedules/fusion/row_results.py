@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.chains import chain_ends
 from tedsl.schedules.analysis.groups import Along, Group, crossed_row, find_groups, mapped
 from tedsl.schedules.analysis.kernel_order import kernels_of, stages_of
 from tedsl.schedules.analysis.nests import along as lies_along
@@ -36,7 +35,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
-from tedsl.schedules.gpu.rows.split_rows import PART, few_rows, in_cascade
+from tedsl.schedules.gpu.rows.split_rows import PART, few_rows, one_pass
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import readers as plan_readers
@@ -413,10 +412,7 @@ def splits(s: Schedule, view: View, group: Group) -> bool:
         return False
     lengths = [volume(view[name].reduce_axes) for name in folds]
     long = all(n is not None and n >= 2 * PART for n in lengths)
-    if not long or not few_rows(volume(rows), gpu_of(s).sms):
-        return False
-    ends = chain_ends(s, group)
-    return len(ends) == 1 and all(in_cascade(s, name, ends[0]) for name in folds)
+    return long and few_rows(volume(rows), gpu_of(s).sms) and one_pass(s, group)
 
 
 def one_by_one(view: View, name: str) -> bool:

@@ -290,7 +290,7 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
             size = extent_of(lane) or 1
             rows = rows // size * -(-size // CROSSED)
             enough = MANY_PROGRAMS * gpu_of(s).sms if longest > HELD else busy
-        elif len(folds) == 1 and longest > MAX_SINGLE:
+        elif longest > MAX_SINGLE:
             enough = gpu_of(s).sms
         long = max(n or 0 for n in points) >= busy * LONG
         together = rows >= enough or not long

@@ -96,7 +96,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     """Choose the rule for one kernel by the shape of its nests."""
     view = definitions(s)
     root = view[group.root]
-    if not root.shape and (is_reduction(root) or group.inner):
+    if (group.inner and group.rows is None) or (not root.shape and is_reduction(root)):
         reduce_whole(s, group, beside)
     elif is_reduction(root):
         schedule_group(s, expose_epilogue(s, group), target, beside)

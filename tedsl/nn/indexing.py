@@ -129,6 +129,8 @@ def _extreme(op: BinaryOp, x: Tensor, axis: int | None, keepdims: bool, name: st
         value = read(x, [along[d] if d in along else rest[d] for d in range(x.ndim)])
         if value.dtype.is_bool:
             value = build.cast(value, DType.int32)
+        if value.dtype.is_short_float:  # comparisons of pairs of them are unpacked one by one
+            value = build.cast(value, DType.float32)
         place: Expr = build.const(0)
         for d in dims:
             place = place * x.shape[d] + along[d]
@@ -152,14 +154,15 @@ def first(op: BinaryOp) -> Reduction:
     def is_nan(value: Expr) -> Expr:
         return functions.isnan(value)
 
+    def as_good(a: Expr, b: Expr) -> Expr:
+        fine = build.ge(a, b) if op is BinaryOp.MAX else build.le(a, b)
+        return build.logical_or(is_nan(a), fine)
+
     def combine(a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, Expr]:
-        better = build.gt(a[0], b[0]) if op is BinaryOp.MAX else build.lt(a[0], b[0])
-        better = build.logical_or(
-            better, build.logical_and(is_nan(a[0]), build.logical_not(is_nan(b[0])))
+        earlier = build.lt(a[1], b[1])
+        first = build.logical_and(
+            as_good(a[0], b[0]), build.logical_or(earlier, build.logical_not(as_good(b[0], a[0])))
         )
-        both = build.logical_and(is_nan(a[0]), is_nan(b[0]))
-        tie = build.logical_or(build.eq(a[0], b[0]), both)
-        first = build.logical_or(better, build.logical_and(tie, build.lt(a[1], b[1])))
         return build.select(first, a[0], b[0]), build.select(first, a[1], b[1])
 
     def identity(value: DType, place: DType) -> tuple[Expr, Expr]:

@@ -61,3 +61,35 @@ def test_an_extreme_and_its_place_are_one_search(function: Any, keep: bool) -> N
     assert len(te.build(program.outputs, "cpu").module.funcs) == 1
     for found, wanted in zip(program.build()(x), function(x, 1, keepdim=keep), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_same_reduction_is_one_stage() -> None:
+    """A mean, the middle of a variance, and extremes of which one keeps its dimension."""
+    x = torch.randn(5, 70, 3)
+
+    def both(x: Any) -> Any:
+        return x.mean(1), x.var(1), x.amax(1, True), x.amax(1), x.amax(2), x.sum(1)
+
+    program = tt.trace(both, x)
+    folds = [stage for stage in te.create_schedule(program.outputs).stages if _folds(stage)]
+    assert len(folds) == 4  # the sum, the squares, and the largest along either axis
+    for found, wanted in zip(program.build()(x), both(x), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def _folds(stage: Any) -> bool:
+    return bool(getattr(stage.op, "reduce_axes", ()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_floats_are_searched_as_float32(dtype: Any) -> None:
+    """Comparisons of pairs of short floats in one register are unpacked one by one."""
+    x = torch.randn(70, 9).to(dtype)
+    x[3, 2] = float("nan")
+    x[5, 1] = x[6, 1] = 9.0
+    x[:, 4] = float("-inf")
+    program = tt.trace(lambda x: (*x.max(0), x.argmin(0)), x)
+    text = str(te.schedule_for(program.outputs, "cuda:sm_90"))
+    assert "search: float32, int32" in text and "arg: float32, int32" in text
+    for found, wanted in zip(program.build()(x), (*x.max(0), x.argmin(0)), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)

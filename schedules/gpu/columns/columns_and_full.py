@@ -12,6 +12,7 @@ from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
+    among,
     any_order,
     first,
     in_windows,
@@ -26,6 +27,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_o
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
 from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
+from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
@@ -73,6 +75,8 @@ PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LEAST_HELD = 32
 # Elements that a full reduction takes at once, and how many times that one program folds alone.
 FOLDED, AT_ONCE = 2048, 4
+# Partial results that the program which combines them has at once, and each of its warps.
+MOST_AT_ONCE, EACH = 8192, 512
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
@@ -83,10 +87,15 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     lane = crossed_row(view, group)
     if lane is None:
         return
-    extent, folded = extent_of(lane), _fold_length(view, group)
+    nbytes, folded = _nbytes(view, group), _fold_length(view, group)
+    run = short_lanes(s, group, lane, nbytes)
+    others = [a for a in root.axes if not among(a, run)]
+    if len(run) > 1:
+        lane = flatten_lanes(s, group, run)
+        view = definitions(s)
+    extent = volume(run)
     widest = None if extent is None else pow2_at_least(extent)
     results = volume(root.axes)
-    nbytes = _nbytes(view, group)
     aligned = extent is None or extent * nbytes % ACCESS == 0
     wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
     turn = TURN if aligned else TURN // 2
@@ -101,7 +110,8 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     depth = deepest if group.in_parts else turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
     enough = (4 if aligned else 8) * many
-    parts = _parts(s, view, group, lane, (width, depth), enough)
+    programs = None if extent is None else (volume(others) or 0) * -(-extent // width)
+    parts = _parts(s, view, group, programs, depth, enough)
     if parts > 1:
         name, known = group.inner[0], group.axes[group.inner[0]]
         apart = one_launch(s, group.root, default=aligned and parts <= FEW_PARTS)
@@ -111,7 +121,6 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         width = min(width, _wide(results, parts, many))
         depth = min(parts, TILE // width)
     lo, li = stage.split(lane, factor=width)
-    others = [a for a in root.axes if a is not lane]
     stage.reorder(*others, lo, li)
     grid = bind_all(stage, (*others, lo))
     stage.vectorize(li)
@@ -328,21 +337,14 @@ def _fold_length(view: View, group: Group) -> int | None:
 
 
 def _parts(
-    s: Schedule, view: View, group: Group, lane: Axis, tile: tuple[int, int], enough: int
+    s: Schedule, view: View, group: Group, programs: int | None, depth: int, enough: int
 ) -> int:
     """The knob `parts`: how many programs share the reduction of a tile of columns, so that there
     are enough programs."""
-    width, depth = tile
-    folded, size = _fold_length(view, group), extent_of(lane)
-    others = volume([a for a in view[group.root].axes if a is not lane])
-    if group.in_parts or len(group.inner) > 1 or folded is None or size is None or others is None:
+    folded = _fold_length(view, group)
+    if group.in_parts or len(group.inner) > 1 or folded is None or not programs:
         return 1
-    programs = others * -(-size // width)
-    if (
-        programs == 0
-        or programs >= MANY_PROGRAMS * gpu_of(s).sms
-        or not any_order(view[group.inner[0]])
-    ):
+    if programs >= MANY_PROGRAMS * gpu_of(s).sms or not any_order(view[group.inner[0]]):
         return 1
     most = folded // (2 * depth)
     fitting = max(1, min(1024, enough // programs, folded // depth))
@@ -416,13 +418,18 @@ def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     view = definitions(s)
     users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
-    for group in groups:
+    owners = dict(kept)
+    for group in reversed(groups):
         op = view[group.root]
-        if op.axes or not is_reduction(op) or group.root not in users:
+        taker = owners.get(users.get(group.root, ""))
+        if op.axes or group.inner or not is_reduction(op) or taker is None:
             continue
-        taker = kept.get(users[group.root])
-        if taker is not None and not view[taker.root].axes and not is_reduction(view[taker.root]):
-            taker.inner.append(group.root)
+        apart = taker.root != users[group.root] and not group.in_parts
+        root = view[taker.root]
+        if not apart and not long_axes(root.axes) and not is_reduction(root):
+            taker.inner.insert(0, group.root)
+            taker.axes[group.root] = {}
+            owners[group.root] = taker
             del kept[group.root]
     return list(kept.values())
 
@@ -433,9 +440,8 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     kernel; a short one is a program in the launch of another kernel, where it can be."""
     stage = s[group.root]
     if not group.inner:
-        op = definitions(s)[group.root]
-        parts = any_order(op) and (volume(op.reduce_axes) or 0) > AT_ONCE * FOLDED
-        if parts and in_parts_beside(s, group.root, beside):
+        if group.in_parts or _along(s, group.root, beside):
+            _combine(s, stage, stage)
             return
         partial = _fold_whole(s, stage)
         if not partial:
@@ -443,15 +449,40 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
         elif one_launch(s, group.root, default=True):
             stage.compute_last(partial[0])
         return
-    place = stage.fuse()
+    view, inside = definitions(s), set(group.inner)
+    place = fused(stage, axes) if (axes := view[group.root].axes) else stage.fuse()
+    # What combines parts of a cascade is read by what combines the others: one program has all.
+    pairs = [(name, each) for name in inside for each in view.sources(name) if each in inside]
+    linked = {name for pair in pairs for name in pair}
     found: list[tuple[str, Stage]] = []
-    for name in group.inner:
-        found += [(name, partial) for partial in _fold_whole(s, s[name])]
+    for name in reversed(group.inner):
+        if name in linked or _along(s, name, beside):
+            _combine(s, s[name], stage)
+        else:
+            found += [(name, partial) for partial in _fold_whole(s, s[name])]
         s[name].compute_at(stage, place)
     if len(found) == 1 and one_launch(s, found[0][0], default=True):
         stage.compute_last(found[0][1])
     else:
         stage.bind(place, "blockIdx.x")
+
+
+def _along(s: Schedule, name: str, beside: Beside) -> bool:
+    """True for a long reduction whose parts are reduced in the loops of another kernel."""
+    op = definitions(s)[name]
+    long = any_order(op) and (volume(op.reduce_axes) or 0) > AT_ONCE * FOLDED
+    return long and in_parts_beside(s, name, beside)
+
+
+def _combine(s: Schedule, stage: Stage, root: Stage) -> None:
+    """Combine partial results in one program, that of `root`, many at once: in a loop over few of
+    them it would wait for memory again and again."""
+    for axis in reduce_axes(stage):
+        parts = pow2_at_least(volume([axis]) or MOST_AT_ONCE)
+        piece = stage.split(axis, factor=min(MOST_AT_ONCE, parts))[1]
+        stage.vectorize(piece)
+        usual = max(4, min(parts, MOST_AT_ONCE) // EACH)
+        root.launch(num_warps=pick_warps(s, root, (4, 8, 16, 32), usual, parts))
 
 
 def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:

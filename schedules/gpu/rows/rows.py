@@ -137,7 +137,7 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     nest = _Rows(s[group.root], rows, columns, crossed, free, shape, group, apart)
     length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
-    most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
+    most = MAX_SINGLE if _single(view, group) else MAX_TILE
     wide = any(len(long_axes(s[name].op.axis)) > len(long_axes(rows)) for name in group.beside)
     if crossed is None and free and not wide and share_rows(s, group, columns, shape.nbytes):
         return
@@ -162,7 +162,7 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
 
 
 def _shape(view: View, group: Group, columns: Sequence[Axis]) -> _Shape:
-    nbytes = max(_read_along(view, group, columns), default=4)
+    nbytes = max(_read_along(view, group), default=4)
     folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
     sizes = [volume(axes) for axes in (columns, *folds) if axes]
     longest = max((size for size in sizes if size is not None), default=0)
@@ -222,7 +222,7 @@ def _above(
     return (above, chosen) if chosen > 1 else (None, 1)
 
 
-def _read_along(view: View, group: Group, columns: Sequence[Axis]) -> list[int]:
+def _read_along(view: View, group: Group) -> list[int]:
     """Bytes of an element of each tensor in memory that is read along the rows."""
     inside = {view[name] for name in (group.root, *group.inner)}
     tensors = {
@@ -230,14 +230,17 @@ def _read_along(view: View, group: Group, columns: Sequence[Axis]) -> list[int]:
         for name in (group.root, *group.inner)
         for read in reads(*view[name].bodies)
         if read.tensor.op not in inside
-        and any(among(a, (*columns, *view[name].reduce_axes)) for a in axes_of(*read.indices))
+        and any(
+            not among(group.axes[name].get(axis), group.rows or ())
+            for axis in long_axes(tuple(axes_of(*read.indices)))
+        )
     }
     return [tensor.dtype.nbytes for tensor in tensors]
 
 
-def _single(view: View, group: Group, columns: Sequence[Axis]) -> bool:
+def _single(view: View, group: Group) -> bool:
     """True when rows of one tensor only are read from memory, in 16 bits or less."""
-    sizes = _read_along(view, group, columns)
+    sizes = _read_along(view, group)
     return len(sizes) == 1 and sizes[0] <= 2
 
 
@@ -280,7 +283,7 @@ def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[in
     """All lanes of a row at once; what several stages read is loaded into registers first.  Returns
     the rows of a tile and the loop around it."""
     stage = nest.stage
-    loaded = sum(_read_along(definitions(s), group, nest.columns))
+    loaded = sum(_read_along(definitions(s), group))
     each, place = _tile_of_rows(s, nest, length, loaded)
     for axis in nest.columns:
         stage.vectorize(axis)

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.chains import follow, follows
+from tedsl.schedules.analysis.chains import (
+    chain_ends,
+    follow,
+    inline_between,
+    parts_follow,
+)
 from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     along,
@@ -21,6 +26,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.fusion.horizontal import Beside, lead_parts
 from tedsl.schedules.gpu.columns.column_cascades import PIECE, column_parts, fold_columns
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
@@ -51,6 +57,8 @@ VERY_LONG = 1 << 17
 # Programs for each SM that keep it busy, each with a stretch of a row.
 ENOUGH = 8
 BLOCKS = (512, 1024, 2048, 4096, 8192)
+# Elements of everything that a program holds, where that is one row, and for each of its warps.
+HELD, EACH = 4096, 1024
 
 
 def few_rows(rows: int | None, sms: int) -> bool:
@@ -98,7 +106,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     return True
 
 
-def split_cascades(s: Schedule, groups: list[Group]) -> None:
+def split_cascades(s: Schedule, groups: list[Group], beside: Beside) -> None:
     """Reduce parts of few long rows, or of columns, once where a cascade of reductions is several
     kernels, each of which would read them again: those only combine the parts then."""
     owners: dict[str, Group] = {}
@@ -115,7 +123,7 @@ def split_cascades(s: Schedule, groups: list[Group]) -> None:
             continue
         everything = [view[name] for name in (folds[0], *before)]
         simple = all(len(op.bodies) == 1 and any_order(op) for op in everything)
-        if simple and _in_parts(s, group, folds[0], everything):
+        if simple and _in_parts(s, group, folds[0], everything, beside):
             for name in (folds[0], *before):
                 owners[name].in_parts = True
                 if name in before and owners[name].inner:  # the others combine with it
@@ -125,19 +133,23 @@ def split_cascades(s: Schedule, groups: list[Group]) -> None:
 def _may_be_parts(s: Schedule, op: ComputeOp) -> bool:
     """True for few long rows, and for long columns."""
     rows, length = volume(op.axes), volume(op.reduce_axes)
-    if not rows or not length or not op.axes:
+    if not rows or not length:
         return False
     if among(along(op), op.reduce_axes):
         return length >= 2 * PART and few_rows(rows, gpu_of(s).sms)
     return length >= 4 * PIECE
 
 
-def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]) -> bool:
+def _in_parts(
+    s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp], beside: Beside
+) -> bool:
     """Make parts of the cascade that ends in `name` a kernel; False where it stays whole."""
     last = cascade[0]
     rows, length = volume(last.axes), volume(last.reduce_axes)
     if not rows or not length or not _takes_parts(s, name):
         return False
+    if not last.axes:
+        return _in_tiles(s, group.root, name, length, beside)
     if all(among(along(op), op.reduce_axes) for op in cascade):
         parts = _parts(s, group.root, name, rows, length)
         if parts > 1:
@@ -150,6 +162,24 @@ def _in_parts(s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp]
     if parts > 1:
         fold_columns(s, s[_split(s, name, parts, PIECE)])
     return parts > 1
+
+
+def _in_tiles(s: Schedule, root: str, name: str, length: int, beside: Beside) -> bool:
+    """Reduce everything a tile at a time, which a program holds: its own mean, and what depends on
+    that, are computed of registers."""
+    tile = pick(s, f"{root}.tile", BLOCKS, HELD, pow2_at_least(length))
+    if length < 2 * tile or not _parts_follow(s, name):
+        return False
+    partial = s[_split(s, name, -(-length // tile), tile)]
+    (folded,) = definitions(s)[partial.name].reduce_axes
+    partial.bind(partial.op.axis[0], "blockIdx.x")
+    outer, piece = partial.split(folded, factor=tile)
+    follow(partial, outer)
+    partial.vectorize(piece)
+    partial.launch(num_warps=pick_warps(s, partial, (4, 8, 16), tile // EACH, tile))
+    before = [stage.name for stage in chain_of(s.plan, partial.plan).members]
+    lead_parts(beside, [partial.name, *before], tile)
+    return True
 
 
 def _by_itself(s: Schedule, groups: list[Group], group: Group, name: str) -> None:
@@ -189,7 +219,24 @@ def _split(s: Schedule, name: str, parts: int, whole: int = BLOCKS[0]) -> str:
 
 def _parts_follow(s: Schedule, name: str) -> bool:
     """True when a part of the cascade can be one online loop too."""
-    return remembered(s, (_parts_follow, name), lambda t: follows(t, _split(t, name, 2)))
+    return parts_follow(s, name, (_parts_follow, name), lambda trial: _split(trial, name, 2))
+
+
+def one_pass(s: Schedule, group: Group) -> bool:
+    """True for a kernel whose reductions are one cascade, of which a part of a row can be one
+    online loop too."""
+    inner = tuple(group.inner)
+
+    def found(trial: Schedule) -> bool:
+        ends = chain_ends(trial, group)
+        inline_between(trial, inner)
+        if len(ends) != 1 or not _parts_follow(trial, ends[0]):
+            return False
+        view = definitions(trial)
+        folds = [name for name in inner if name in view and is_reduction(view[name])]
+        return all(in_cascade(trial, name, ends[0]) for name in folds)
+
+    return remembered(s, (one_pass, inner), found)
 
 
 def _takes_parts(s: Schedule, name: str) -> bool:

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.chains import follow
+from tedsl.schedules.analysis.chains import follow, parts_follow
 from tedsl.schedules.analysis.nests import first, neighbours, reduce_axes
 from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
 from tedsl.schedules.loops import fused
-from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
@@ -72,11 +71,10 @@ def may_have_lanes(s: Schedule, name: str, block: int, skew: Skewed | None = Non
     if length is None or length < 2 * block:
         return False
 
-    def lanes(trial: Schedule) -> None:
-        partial = trial[_split(trial, name, block, 1, skew)]
-        follow(partial, partial.split(reduce_axes(partial)[0], factor=2)[0])
+    def lanes(trial: Schedule) -> str:
+        return _split(trial, name, block, 1, skew)
 
-    return takes(s, (may_have_lanes, name, block, skew), lanes)
+    return parts_follow(s, name, (may_have_lanes, name, block, skew), lanes)
 
 
 def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:

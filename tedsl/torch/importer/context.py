@@ -11,10 +11,11 @@ from typing import Any, cast
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis, Expr, Reduce
+from tedsl.expr.visit import structural_equal
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import ComputeOp, Tensor
 from tedsl.torch import precision
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.elements.sizes import Sizes
@@ -45,6 +46,26 @@ class Check:
     index: bool = False
 
 
+def _same_fold(one: Tensor, other: Tensor) -> bool:
+    """True for reductions with one operator of the same elements."""
+    a, b = one.op, other.op
+    if not isinstance(a, ComputeOp) or not isinstance(b, ComputeOp):
+        return False
+    first, second = a.bodies[0], b.bodies[0]
+    folded = list(zip(a.reduce_axes, b.reduce_axes, strict=False))
+    if not isinstance(first, Reduce) or not isinstance(second, Reduce):
+        return False
+    operator, ranges = first.reducer.operator, [(x.domain, y.domain) for x, y in folded]
+    alike = operator is not None and operator is second.reducer.operator
+    alike = (
+        alike and same_shape(one.shape, other.shape) and len(a.reduce_axes) == len(b.reduce_axes)
+    )
+    alike = alike and all(x and y and structural_equal(x.extent, y.extent) for x, y in ranges)
+    return alike and structural_equal(
+        first, second, dict([*zip(a.axes, b.axes, strict=True), *folded])
+    )
+
+
 class Context:
     """One node on its way to tensor expressions.
 
@@ -55,6 +76,8 @@ class Context:
         fakes: the arguments as PyTorch's fake tensors and numbers, in the order of the schema.
         result: the fake result.
         checks: what has to hold of indices, of all nodes so far.
+        folds: the reductions of all nodes so far: the same one is computed once, be it a mean or
+            the middle of a variance.
         read: which of several results are read.
         order: the dimensions of the result from the outermost in memory on, where it is one tensor
             that is not row-major and has no gaps.
@@ -70,6 +93,7 @@ class Context:
         target: Any = None,
         read: Collection[int] = (),
         order: tuple[int, ...] | None = None,
+        folds: list[Tensor] | None = None,
     ) -> None:
         self.sizes = sizes
         self.name = name
@@ -79,6 +103,7 @@ class Context:
         self.target = target
         self.read = frozenset(read)
         self.order = order
+        self.folds: list[Tensor] = [] if folds is None else folds
 
     def shape(self, output: int | None = None) -> Shape:
         """The shape of the result, or of one of several."""
@@ -114,7 +139,12 @@ class Context:
 
     def _computed(self, shape: Shape, element: ElementOf, name: str) -> Tensor:
         called = f"{self.name}.{name}" if name else self.name
-        return compute(shape, lambda *i: element(i), name=called)
+        made = compute(shape, lambda *i: element(i), name=called)
+        if not isinstance(made.op, ComputeOp) or not made.op.reduce_axes:
+            return made
+        known = next((each for each in self.folds if _same_fold(each, made)), made)
+        self.folds += [made] if known is made else []
+        return known
 
     def stages(self, shape: Shape, elements: Any, name: str = "") -> tuple[Value, ...]:
         """Several outputs of one operation: `elements` gives a tuple."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from tedsl.errors import ExprError
+from tedsl.tensor.tensor import Tensor
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.elements.layouts import order_of
 from tedsl.torch.elements.sizes import Sizes
@@ -40,6 +41,7 @@ class Walk:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.checks: list[Check] = []
+        self.folds: list[Tensor] = []
         self.known: dict[Any, Converted] = {}
 
     def put(self, node: Any, value: Value) -> None:
@@ -79,9 +81,8 @@ class Walk:
         fakes = [_faked(value) for value in given]
         val, target = node.meta["val"], node.target
         read = results_read(node)
-        context = Context(
-            self.sizes, node.name, fakes, val, self.checks, target, read, order_of(val)
-        )
+        known = self.checks, target, read, order_of(val), self.folds
+        context = Context(self.sizes, node.name, fakes, val, *known)
         try:
             result = entry.convert(context, *map(self._mapped, given))
             return self._settled(node, entry, context, result)

@@ -253,15 +253,17 @@ def _with_place(context: Context, x: Value, dim: int, keep: bool, largest: bool)
         return found, _place(context, source, dim, keep, largest)
     (axis,) = over.axes(context)
     search = first(BinaryOp.MAX if largest else BinaryOp.MIN)
+    work = DType.float32 if x.dtype.is_short_float else x.dtype
 
     def both(i: Indices) -> Sequence[Expr]:
-        return search((source[over.place(i, [axis])], axis), axis=[axis])
+        value = build.cast(source[over.place(i, [axis])], work)
+        return search((value, axis), axis=[axis])
 
     value, place = context.stages(over.shape, both, "search")
 
     def stored(i: Indices) -> Sequence[Expr]:  # one stage, so that one kernel stores both
         at = [i[d] for d in over.kept] if keep else i
-        return value[at], build.cast(place[at], DType.int64)
+        return build.cast(value[at], x.dtype), build.cast(place[at], DType.int64)
 
     return context.stages(context.shape(0), stored, "found")
 
