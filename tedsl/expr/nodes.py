@@ -68,7 +68,7 @@ class UnaryOp(StrEnum):
     """Functions of one operand; the result has its dtype, or bool for `ISNAN`, `ISINF`, `ISFINITE`.
 
     Transcendental functions take floats only.  `ROUND` rounds halves to even.  `NOT` is bitwise,
-    and logical on bool.
+    and logical on bool.  `BITS` reads a float's bits as an integer, and the other way round.
     """
 
     NEG = "neg"
@@ -106,9 +106,17 @@ class UnaryOp(StrEnum):
     ISINF = "isinf"
     ISFINITE = "isfinite"
     POPCOUNT = "popcount"
+    BITS = "bits"
 
 
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
+SAME_BITS = {
+    DType.float32: DType.int32,
+    DType.float64: DType.int64,
+    DType.int32: DType.float32,
+    DType.int64: DType.float64,
+}
+"""What `BITS` makes of each dtype that it takes."""
 
 
 @suggests(ExprError, owner="an expression")
@@ -372,7 +380,8 @@ class Unary(Expr):
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", DType.bool if self.op in PREDICATES else self.a.dtype)
+        dtype = DType.bool if self.op in PREDICATES else self.a.dtype
+        object.__setattr__(self, "dtype", SAME_BITS[dtype] if self.op is UnaryOp.BITS else dtype)
 
     def children(self) -> tuple[Expr, ...]:
         return (self.a,)

@@ -17,7 +17,6 @@ PACKAGE = {
     "auto_scheduler": "te.autotune(outputs) searches over the rules of tedsl.schedules",
     "meta_schedule": "te.autotune(outputs) searches over the rules of tedsl.schedules",
     "SpecializedCondition": "s[T].specialize(condition) makes a version of a kernel for some sizes",
-    "reinterpret": "read the array as another dtype before the call: a.view(numpy.int32)",
     "call_extern": "te.extern(shape, inputs, fcompute), or te.c_function",
     "call_pure_extern": "te.exp and its like; te.llvm_function and te.triton_snippet for others",
     "call_intrin": "te.exp and its like; te.decl_tensor_intrin for whole loops",
