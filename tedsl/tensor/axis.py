@@ -12,7 +12,7 @@ from tedsl.expr.index_arith import LARGEST, whole_number
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead, Var
 from tedsl.expr.promote import DTypeLike, as_dtype
-from tedsl.expr.visit import axes_of, walk
+from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.late import late
 from tedsl.slips import also
 
@@ -49,7 +49,9 @@ def reduce_axis(dom: Sequence[Expr | int] | Range, name: str = "rv", thread_tag:
 
     Args:
         dom: `(lo, hi)`, or a `Range`; `lo` need not be 0, both may be symbolic, or use the data
-            axes of the definition: `(0, i + 1)`.
+            axes of the definition: `(0, i + 1)`.  They may be read: `(first[i], first[i + 1])`;
+            then the terms have to read an element at the axis itself, `x[..., k]`, of which there
+            are no more than that dimension is long.  All of them are run through.
         name: what it prints as.
         thread_tag: must be empty: `s[T].bind(axis, thread)` binds loops.
 
@@ -77,6 +79,9 @@ def reduce_axis(dom: Sequence[Expr | int] | Range, name: str = "rv", thread_tag:
         )
     subject = f"reduce_axis {name}"
     begin, end = (as_extent(each, subject, axes=True) for each in (low, high))
+    if reads(begin, end):
+        dtype = DType.int64 if DType.int64 in (begin.dtype, end.dtype) else DType.int32
+        return Axis(name, AxisKind.REDUCE, None, dtype, begin, end)
     least, most = _free(begin, subject, highest=False), _free(end, subject, highest=True)
     extent = build.sub(most, least)
     if isinstance(least, Const) and isinstance(most, Const):

@@ -35,8 +35,6 @@ PRODUCTS = {
 
 
 REFUSED = {
-    "extents_from_an_index": r"no largest value of indptr.*(.|\n)*where=",
-    "roi_average": r"no least one of roi(.|\n)*where=",
     "inline_mixed": r"A1 is also read by A2(.|\n)*inline it",
 }
 """What is not there, and what the refusal says: extents that are read, an order of calls in which a
