@@ -339,8 +339,9 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
 
     def __getattr__(name: str) -> Any:
         """Load a name of `_LATE`; refuse others with what was meant, or stands for them here."""
-        if name in _LATE:
-            module, _, attribute = _LATE[name].partition(":")
+        places = _LATE if name in _LATE else importlib.import_module("tedsl.tvm").PLACES
+        if name in places:
+            module, _, attribute = places[name].partition(":")
             loaded = importlib.import_module(module)
             value = getattr(loaded, attribute) if attribute else loaded
             is_function = isinstance(value, FunctionType)

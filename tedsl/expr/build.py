@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from tedsl.dtypes import DType, Kind
+from tedsl.dtypes import SAME_BITS, DType, Kind
 from tedsl.errors import ExprError
 from tedsl.expr import fold
 from tedsl.expr.nodes import (
     PREDICATES,
-    SAME_BITS,
     Binary,
     BinaryOp,
     Cast,

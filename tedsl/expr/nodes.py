@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tedsl.dtypes import DType
+from tedsl.dtypes import SAME_BITS, DType
 from tedsl.errors import ExprError
 from tedsl.late import late
 from tedsl.slips import also, suggests
@@ -110,13 +110,6 @@ class UnaryOp(StrEnum):
 
 
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
-SAME_BITS = {
-    DType.float32: DType.int32,
-    DType.float64: DType.int64,
-    DType.int32: DType.float32,
-    DType.int64: DType.float64,
-}
-"""What `BITS` makes of each dtype that it takes."""
 
 
 @suggests(ExprError, owner="an expression")
@@ -141,8 +134,7 @@ class Expr:
         raise NotImplementedError
 
     def astype(self, dtype: DTypeLike) -> Expr:
-        """This value as `dtype`, and rounded to it, also within a sum that is taken in a wider
-        type; see `Cast`."""
+        """This value, rounded to `dtype` also within a sum taken in a wider type; see `Cast`."""
         return build.rounded(self, dtype)
 
     def equal(self, other: Number | Expr) -> Expr:
@@ -298,8 +290,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """A runtime scalar: a symbolic size, or a number given at the call.  `lower` is a known lower
-    bound (sizes: 0)."""
+    """A runtime scalar: a size, or a number given at the call; at least `lower` (sizes: 0)."""
 
     name: str
     dtype: DType = DType.int32

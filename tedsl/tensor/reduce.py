@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import Any, Protocol, cast, overload
 
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import ExprError
@@ -27,14 +27,9 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.wider import in_accumulator, unmarked
-from tedsl.late import late
 from tedsl.once import same
+from tedsl.tensor.axis import with_extents
 from tedsl.tensor.verify_op import MAX_DEPTH, depth_of, free_axes
-
-if TYPE_CHECKING:
-    from tedsl.tensor import read_extents
-else:
-    read_extents = late("tedsl.tensor.read_extents")
 
 Axes = Axis | Sequence[Axis]
 _ACCUMULATE = {
@@ -396,7 +391,7 @@ def _make(
     axes = _axes(reducer.name, axis)
     condition = None if where is None else build.condition(where, f"{reducer.name}(where=)")
     if None in [each.domain for each in axes]:
-        sources, axes = read_extents.with_extents(sources, axes, condition)
+        sources, axes = with_extents(sources, axes, condition)
     for each in axes:
         for ragged in _inside(each):
             condition = ragged if condition is None else build.logical_and(condition, ragged)

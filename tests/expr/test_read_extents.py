@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def rows_of(nnz: Any, dtype: str = "int32") -> tuple[Any, list[te.Tensor]]:
 
 
 def wanted(data: np.ndarray) -> np.ndarray:
-    ends = zip(FIRST[:-1], FIRST[1:], strict=True)
+    ends = itertools.pairwise(FIRST)
     return np.array([data[begin:end].sum() for begin, end in ends])
 
 

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pytest
 from irs import argmax, binary, buffer, compare, float32, int32, load, loop, module, reducer, tile
 
-from tedsl.dtypes import DType
+from tedsl.dtypes import SAME_BITS, DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import (
-    SAME_BITS,
     Axis,
     Binary,
     BinaryOp,

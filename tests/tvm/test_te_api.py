@@ -403,11 +403,6 @@ def test_stages_are_looked_at() -> None:
         "call_packed",
         "decl_buffer",
         "load_module",
-        "nd",
-        "cpu",
-        "cuda",
-        "tir",
-        "topi",
     ],
 )
 def test_what_has_no_counterpart_says_what_to_write(name: str) -> None:

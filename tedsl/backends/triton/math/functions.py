@@ -46,9 +46,9 @@ import numpy as np
 
 from tedsl.backends.triton.math import sincos16
 from tedsl.backends.triton.math.accuracy import Allowance
-from tedsl.dtypes import DType, Kind
+from tedsl.dtypes import SAME_BITS, DType, Kind
 from tedsl.errors import BackendError
-from tedsl.expr.nodes import SAME_BITS, BinaryOp, CompareOp, UnaryOp
+from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 LOG2E = "1.4426950408889634"
