@@ -128,7 +128,10 @@ def _defined(holder: Any, name: str) -> bool:
 
 
 def suggests(
-    error: type[TedslError] = ExprError, told: Mapping[str, str] | None = None, owner: str = ""
+    error: type[TedslError] = ExprError,
+    told: Mapping[str, str] | None = None,
+    owner: str = "",
+    alias: Mapping[str, str] | None = None,
 ) -> Callable[[Class], Class]:
     """A class whose instances, asked for an attribute that they do not have, say which was meant.
 
@@ -136,12 +139,16 @@ def suggests(
         error: the class of the error.
         told: what to write instead of names that are known elsewhere.
         owner: what an instance is called in the text; by default as its class is.
+        alias: names from elsewhere of attributes that there are.
     """
+    spelt = alias or {}
 
     def decorate(kind: Class) -> Class:
         def missing(self: Any, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name in spelt:
+                return getattr(self, spelt[name])
             if _defined(self, name):
                 return object.__getattribute__(self, name)
             raise no_attribute(owner or kind.__name__, name, lambda: public(self), told, error)

@@ -7,6 +7,7 @@ Imports only `device`, `detect` and `errors`.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,6 +56,19 @@ class Target:
         """
         return text if isinstance(text, Target) else Target(text)
 
+    def __enter__(self) -> Target:
+        """Within the block it is the target where none is given."""
+        _around.set((*_around.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _around.set(_around.get()[:-1])
+
+    @staticmethod
+    def current() -> Target | None:
+        """The target of the innermost block around; None where there is none."""
+        return _around.get()[-1] if _around.get() else None
+
     def resolve(self) -> Device:
         """The device that it is: of an architecture the GPU that stands for it, of plain `cuda` the
         one that is here, of the interpreter, and where no GPU is, the default one."""
@@ -74,6 +88,9 @@ class Target:
 
     def __str__(self) -> str:
         return self.kind.value if self.arch is None else f"{self.kind.value}:{self.arch}"
+
+
+_around: ContextVar[tuple[Target, ...]] = ContextVar("targets around", default=())
 
 
 def _parts(target: TargetKind | str | Target) -> tuple[TargetKind, str | None]:

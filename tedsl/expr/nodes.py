@@ -110,6 +110,7 @@ class UnaryOp(StrEnum):
 
 
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
+_OF_TVM = {"axis": "axes", "source": "sources", "combiner": "reducer", "condition": "where"}
 
 
 @suggests(ExprError, owner="an expression")
@@ -323,7 +324,6 @@ class Range:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axis(Expr):
     """An iteration variable: an object, never a name.
-
     `domain` is set for axes of a definition (root axes) and None for axes that a schedule makes.
     Where the range depends on other axes it holds all of them; what counts is `begin .. end`.
     """
@@ -518,8 +518,7 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Folded(Expr):
-    """Value `index` of what a reduction has folded so far; only inside `Reduce.repair` and
-    `Reduce.finish`."""
+    """Value `index` of what is folded so far; only inside `Reduce.repair` and `Reduce.finish`."""
 
     index: int
     dtype: DType
@@ -548,6 +547,7 @@ class Before(Expr):
         return Before(children[0])
 
 
+@suggests(ExprError, owner="a reduction", alias=_OF_TVM)
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`

@@ -15,6 +15,11 @@ from tedsl.runtime.timing import measure, measure_cuda
 from tedsl.tvm.devices import Device
 
 
+def convert(value: Any) -> Any:
+    """The value itself: numbers, texts and lists need no other form here."""
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """Seconds of a call, one result for each repeat."""

@@ -19,8 +19,11 @@ from typing import Any
 PLACES = {
     **{name: f"tedsl.tvm.{name}" for name in ("nd", "tir", "testing", "topi", "transform")},
     **{name: f"tedsl.tvm.devices:{name}" for name in ("cpu", "cuda", "gpu", "device", "context")},
+    **{f"{name}Op": f"tedsl.tensor.tensor:{name}Op" for name in ("Compute", "Extern", "Scan")},
+    "PlaceholderOp": "tedsl.tensor.tensor:PlaceholderOp",
     "error": "tedsl.tvm.error",
     "TVMError": "tedsl.errors:TedslError",
+    "convert": "tedsl.runtime.like_module:convert",
     "te": "tedsl",
     "tvm": "tedsl.tvm",
 }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 PACKAGE = {
+    "arith": "te.structural_equal compares; tedsl.index simplifies and proves, inside",
     "autotvm": "te.autotune(outputs) searches; s.knob(name, choices) leaves a choice open",
     "auto_scheduler": "te.autotune(outputs) searches over the rules of tedsl.schedules",
     "meta_schedule": "te.autotune(outputs) searches over the rules of tedsl.schedules",
@@ -21,7 +22,6 @@ PACKAGE = {
     "register_func": "kernels are objects that te.build returns: nothing is registered",
     "save_json": "s.trace.to_json() keeps a schedule; te.replay makes it again",
     "Buffer": "te.placeholder(shape, dtype, name=)",
-    "decl_buffer": "te.placeholder(shape, dtype, name=); storage follows from the schedule",
     "load_json": "te.Trace.from_json(text), then te.replay(outputs, trace)",
 }
 """By name in `te`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, Var
@@ -32,7 +33,17 @@ _SPELT = {
 IterVar = Axis
 PrimExpr = Expr
 
-__all__ = ["Cast", "FloatImm", "IntImm", "IterVar", "PrimExpr", "Reduce", "StringImm", "Var"]
+__all__ = [
+    "Cast",
+    "FloatImm",
+    "IntImm",
+    "IterVar",
+    "PrimExpr",
+    "Reduce",
+    "StringImm",
+    "Var",
+    "decl_buffer",
+]
 
 
 def Cast(dtype: Any, value: Any) -> Any:
@@ -46,6 +57,12 @@ def IntImm(dtype: Any, value: int) -> Expr:
 
 
 FloatImm = IntImm
+
+
+def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: Any) -> Any:
+    """What TVM's scripts give to `binds=` of `te.decl_tensor_intrin`, where nothing is read of it:
+    an implementation is always passed pointers and strides."""
+    return SimpleNamespace(shape=shape, dtype=dtype, name=name, **options)
 
 
 def StringImm(value: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import reduce as fold
 from types import FunctionType
 from typing import Any
 
@@ -28,6 +29,9 @@ _OF_ELEMENTS = [
 ]
 _SPELT = {
     "mod": "floormod",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
     "floor_mod": "floormod",
     "floor_divide": "floordiv",
     "fast_exp": "exp",
@@ -49,7 +53,7 @@ Along = int | Sequence[int] | None
 
 def _reduction(name: str) -> Callable[..., Tensor]:
     """`topi.<name>(data, axis=None, keepdims=False)`."""
-    fold: Any = getattr(reduce, name)
+    folds: Any = getattr(reduce, name)
 
     def reduced(data: Tensor, axis: Along = None, keepdims: bool = False) -> Tensor:
         along = set(arguments.dimensions(data, axis, f"topi.{name}"))
@@ -59,7 +63,7 @@ def _reduction(name: str) -> Callable[..., Tensor]:
 
         def element(*indices: Any) -> Any:
             at: dict[int, Any] = {**dict(zip(kept, indices, strict=True)), **folded}
-            return fold(data[tuple(at[n] for n in range(data.ndim))], axis=list(folded.values()))
+            return folds(data[tuple(at[n] for n in range(data.ndim))], axis=list(folded.values()))
 
         return compute(shape, element, name=f"{data.name}_red")
 
@@ -90,6 +94,35 @@ def broadcast_to(data: Tensor, shape: Sequence[Any]) -> Tensor:
         return data[tuple(0 if one else i for one, i in zip(ones, own, strict=True))]
 
     return compute(tuple(shape), element, name="T_broadcast_to")
+
+
+def pad(
+    data: Tensor,
+    pad_before: Sequence[int],
+    pad_after: Sequence[int] | None = None,
+    pad_value: float = 0.0,
+    name: str = "PadInput",
+) -> Tensor:
+    """A constant around the elements: so many before and after, in each dimension."""
+    after = pad_before if pad_after is None else pad_after
+    shape = [a + n + b for a, n, b in zip(pad_before, data.shape, after, strict=True)]
+
+    def element(*indices: Any) -> Any:
+        at = [i - a for i, a in zip(indices, pad_before, strict=True)]
+        inside = [
+            condition
+            for i, n, a, b in zip(at, data.shape, pad_before, after, strict=True)
+            for condition in ((i >= 0,) if a else ()) + ((i < n,) if b else ())
+        ]
+        value = data[tuple(at)]
+        return math.if_then_else(reduce.all(*inside), value, pad_value) if inside else value
+
+    return compute(shape, element, name=name)
+
+
+def elemwise_sum(xs: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape."""
+    return fold(math.add, xs)
 
 
 def full(shape: Sequence[Any], dtype: Any, fill_value: Any) -> Tensor:
@@ -128,8 +161,9 @@ class _Names:
 def _named(where: str, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {where!r} has no attribute {name!r}")
-    if name in _OF_ELEMENTS or name in _SPELT:
-        return getattr(math, _SPELT.get(name, name))
+    short = name.removeprefix("broadcast_")
+    if short in _OF_ELEMENTS or short in _SPELT:
+        return getattr(math, _SPELT.get(short, short))
     if name in ("sum", "max", "min", "prod", "all", "any"):
         return _reduction(name)
     if name in _KNOWN:
@@ -146,10 +180,12 @@ _KNOWN: dict[str, Any] = {
     "argmin": positions.argmin,
     "broadcast_to": broadcast_to,
     "dense": dense,
+    "elemwise_sum": elemwise_sum,
     "full": full,
     "leaky_relu": leaky_relu,
     "log_softmax": log_softmax,
     "matmul": matmul,
+    "pad": pad,
     "relu": activations.relu,
     "softmax": softmax,
     "transpose": transpose,

@@ -61,6 +61,7 @@ UPWARDS = {
     ("tedsl.tvm", "tedsl"),
     ("tedsl.tvm.tir", "tedsl"),
     ("tedsl.tvm.topi", "tedsl.build"),
+    ("tedsl.scheduling.handles.tvm_schedule", "tedsl.build"),
     ("tedsl.ufuncs", "tedsl"),
 }
 """What a low room loads by name from a high one."""

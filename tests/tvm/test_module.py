@@ -4,6 +4,7 @@ the imports differ.  (`te_scripts` has the language itself.)"""
 from __future__ import annotations
 
 import unittest
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,8 @@ def test_names_of_tir_are_those_of_te() -> None:
     want = np.where(np.arange(8) > 3, value, np.exp(value)) * ([0] * 2 + [1] * 4 + [0] * 2)
     np.testing.assert_allclose(te.evaluate(y, {x: value})[0], want, 1e-6)
     assert isinstance(te.reduce_axis((0, 3)), tvm.tir.IterVar) and tvm.tir.StringImm("a") == "a"
-    with pytest.raises(AttributeError, match=r"no attribute 'decl_buffer'\n  do .*te\.placeholder"):
-        getattr(tvm.tir, "decl_buffer")  # noqa: B009
+    with pytest.raises(AttributeError, match=r"no attribute 'call_packed'\n  do .*te\.extern"):
+        getattr(tvm.tir, "call_packed")  # noqa: B009
 
 
 def test_tests_of_tvm() -> None:
@@ -165,6 +166,9 @@ def test_operators_of_topi() -> None:
         (topi.nn.leaky_relu(A, 0.1), np.where(a > 0, a, 0.1 * a)),
         (topi.argmax(A, axis=1), a.argmax(1)),
         (topi.nn.softmax(A), np.exp(a) / np.exp(a).sum(1, keepdims=True)),
+        (topi.nn.pad(A, (1, 0), (0, 2)), np.pad(a, ((1, 0), (0, 2)))),
+        (topi.nn.pad(A, (0, 0)), a),
+        (topi.broadcast_mul(topi.elemwise_sum([A, A]), b), 2 * a),
         (topi.mod(topi.cast(A, "int32"), 3), a.astype("i4") % 3),
     ]
     for out, want in cases:
@@ -183,3 +187,72 @@ def test_operators_that_topi_has_and_this_has_not_say_what_to_write() -> None:
             getattr(topi.nn, name)
     with pytest.raises(te.ExprError, match=r"is no order of 2 dimensions"):
         topi.transpose(te.placeholder((2, 2)), (0, 0))
+
+
+@pytest.mark.cpu
+def test_what_lower_gave_is_built() -> None:
+    A, B, C, s = vector_add()
+    lowered = tvm.lower(s, [A, B, C], name="main")
+    s[C].parallel(C.op.axis[0])  # after it: the module is as it was
+    a = np.arange(9, dtype="float32")
+    for kernel in (tvm.build(lowered, target="llvm"), tvm.build(lowered, "llvm")):
+        out = np.zeros(9, "float32")
+        kernel(a, a, out)
+        np.testing.assert_array_equal(out, 2 * a)
+        assert "parallel" not in kernel.ir
+    assert str(tvm.lower(s, [A])) == str(tvm.lower(s))  # some of the arguments
+    with pytest.raises(te.BackendError, match=r"D is no argument"):
+        tvm.lower(s, [A, te.compute((4,), lambda i: i, name="D")])
+    with pytest.raises(te.BackendError, match=r"Lowered cannot be built"):
+        tvm.build(replace(lowered, name="changed"), "llvm")
+
+
+@pytest.mark.cpu
+def test_an_intrinsic_whose_statements_are_those_of_tvm_runs_its_loops() -> None:
+    m, n = 16, 8
+    a, b = te.placeholder((n,), name="a"), te.placeholder((m, n), name="b")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((m,), lambda i: te.sum(a[k] * b[i, k], axis=k), name="c")
+    buffers = {x: tvm.tir.decl_buffer(x.shape, x.dtype, name="X", strides=[1]) for x in (a, b, c)}
+    with pytest.warns(RuntimeWarning, match=r"the loops of c run; give what is to run as text"):
+        intrin = te.decl_tensor_intrin(c.op, lambda ins, outs: None, binds=buffers)
+    A, B = te.placeholder((4, n), name="A"), te.placeholder((32, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    C = te.compute((4, 32), lambda i, j: te.sum(A[i, k] * B[j, k], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    _, ji = s[C].split(C.op.axis[1], factor=m)
+    s[C].reorder(C.op.axis[0], s[C].leaf_iter_vars[1], ji, k)
+    s[C].tensorize(ji, intrin)
+    x, y = np.ones((4, n), "float32"), np.arange(32 * n, dtype="float32").reshape(32, n)
+    np.testing.assert_allclose(
+        tvm.build(s, [A, B, C], "llvm")(x, y, np.empty((4, 32), "f4")), x @ y.T
+    )
+
+
+def test_what_scripts_look_at() -> None:
+    A, _, C, s = vector_add()
+    outer, inner = s[C].split(C.op.axis[0], factor=4)
+    assert isinstance(s[C].relations[0], te.schedule.Split)
+    s[C].fuse(outer, inner)
+    assert isinstance(s[C].relations[1], te.schedule.Fuse)
+    assert str(te.schedule.ScheduleOps(s, te.schedule.InferBound(s))) == str(te.lower(s))
+    assert isinstance(C.op, te.ComputeOp) and isinstance(A.op, te.PlaceholderOp)
+    k = te.reduce_axis((0, 8), name="k")
+    E = te.placeholder((8,), name="E")
+    D = te.compute((2,), lambda i: te.sum(E[k] + i, axis=k, where=k < 3), name="D")
+    (body,) = D.op.body
+    assert body.axis == (k,) and body.combiner is body.reducer
+    assert body.source is body.sources and body.condition is body.where
+    tx = te.thread_axis("threadIdx.x")
+    assert str(tx.equal(0)) == str(tx.var.equal(0))
+    assert tvm.runtime.convert(3) == 3 and tvm.convert([1]) == [1]
+
+
+def test_the_target_of_a_block() -> None:
+    with tvm.target.Target("cuda:sm_90") as chosen:
+        assert tvm.target.Target.current() is chosen
+        with tvm.target.Target("llvm"):
+            s = vector_add()[-1]
+            assert "for i" in str(te.lower(s)) and str(te.build(s, cache=False).target) == "cpu"
+        assert tvm.target.Target.current() is chosen
+    assert tvm.target.Target.current() is None

@@ -401,7 +401,6 @@ def test_stages_are_looked_at() -> None:
         "call_extern",
         "call_intrin",
         "call_packed",
-        "decl_buffer",
         "load_module",
     ],
 )
