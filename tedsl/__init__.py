@@ -353,7 +353,7 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
             raise AttributeError(f"module 'tedsl' has no attribute {name!r}")
         operators = importlib.import_module("tedsl.nn").__all__
         known = [*__all__, *(f"nn.{each}" for each in operators if each not in __all__)]
-        told = importlib.import_module("tedsl.tvm.counterparts").PACKAGE
+        told = {**slips.TENSOR, **importlib.import_module("tedsl.tvm.counterparts").PACKAGE}
         raise slips.no_attribute("tedsl", name, lambda: [f"te.{each}" for each in known], told)
 
     def __dir__() -> list[str]:

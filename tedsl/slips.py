@@ -20,6 +20,34 @@ LISTED = 24
 """Names that are listed in full where none is near."""
 
 
+TENSOR = {
+    "T": "write te.compute((n, m), lambda i, j: x[j, i], name=)",
+    "reshape": "write te.compute(shape, lambda ...: x[...]) with // and % of the axes as indices",
+    "sum": "write te.sum(x[i, k], axis=k) over k = te.reduce_axis((0, n)), inside te.compute",
+    "max": "write te.max(x[i, k], axis=k) over k = te.reduce_axis((0, n)), inside te.compute",
+    "mean": "write te.nn.mean(x, axis)",
+}
+TENSOR |= {"transpose": TENSOR["T"], "permute": TENSOR["T"], "view": TENSOR["reshape"]}
+"""What stands for methods that tensors have in NumPy and PyTorch, and for `te.transpose`."""
+
+
+class Incomplete:
+    """What is no number yet: arithmetic asks for `as_scalar`, which says what is missing."""
+
+    __slots__ = ()
+
+    def as_scalar(self) -> Any:
+        """The number, or why there is none."""
+        raise NotImplementedError
+
+    def _missing(self, other: object) -> Any:
+        return self.as_scalar()
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _missing
+    __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = _missing
+    __lt__ = __le__ = __gt__ = __ge__ = _missing
+
+
 @same
 def also(own: type[TedslError], python: type[Exception]) -> type[TedslError]:
     """The class of errors that are both, under the name of the first."""

@@ -104,13 +104,17 @@ def _parts(target: TargetKind | str | Target) -> tuple[TargetKind, str | None]:
     known = kind in tuple(TargetKind)
     if known and (not arch or (kind == TargetKind.CUDA and arch in ARCHITECTURES)):
         return TargetKind(kind), arch or None
-    close = near(kind, [*TargetKind, *(f"cuda:{a}" for a in ARCHITECTURES)])
+    close = (
+        ["cuda"]
+        if kind in ("gpu", "triton", "nvidia")
+        else near(kind, [*TargetKind, *(f"cuda:{a}" for a in ARCHITECTURES)])
+    )
     meant = f"did you mean {' or '.join(close)}?"
     names = ", ".join(f"cuda:{a}" for a in ARCHITECTURES)
     raise BackendError(
         f"unknown target {target!r}",
         facts=[("allowed", f"cpu, cuda, {names}, triton-interpret")],
-        hint=meant if close else 'use target="cpu" where there is no GPU',
+        hint=meant if close else 'use "cpu", or "cuda" for an NVIDIA GPU: there are no others',
     )
 
 

@@ -146,7 +146,7 @@ class Expr:
         """The int that a constant is: `range(A.shape[0])`; an ExprError, a TypeError, elsewhere."""
         raise also(ExprError, TypeError)(
             f"{self!r} has no value while the computation is being defined",
-            hint="only constant integers are ints; of a size that a call gives, shape of its array",
+            hint="only constants are; sizes are known at a call; te.exp is for math.exp, te.cast for float",
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -159,8 +159,8 @@ class Expr:
             return decided
         raise ExprError(
             "an expression has no truth value while it is being built",
-            hint="use te.if_then_else, te.all, te.any or te.select; compare structure with "
-            "te.structural_equal",
+            hint="use te.if_then_else or te.select; for `and` te.all, for `or` te.any, for max() "
+            "te.maximum; compare structure with te.structural_equal",
         )
 
     def __repr__(self) -> str:

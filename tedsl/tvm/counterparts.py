@@ -27,6 +27,8 @@ PACKAGE = {
 """By name in `te`."""
 
 KERNEL = {
+    "run": "call the kernel itself: kernel(a, b), or kernel(x=a, w=b)",
+    "launch": "call the kernel itself; s[T].launch(num_warps=) belongs to the schedule",
     "export_library": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
 }
 """By attribute of a kernel."""
