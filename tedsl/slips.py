@@ -40,12 +40,12 @@ class Incomplete:
         """The number, or why there is none."""
         raise NotImplementedError
 
-    def _missing(self, other: object) -> Any:
+    def __add__(self, other: object) -> Any:
         return self.as_scalar()
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _missing
-    __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = _missing
-    __lt__ = __le__ = __gt__ = __ge__ = _missing
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __add__
+    __lt__ = __le__ = __gt__ = __ge__ = __add__
 
 
 @same

@@ -146,7 +146,7 @@ class Expr:
         """The int that a constant is: `range(A.shape[0])`; an ExprError, a TypeError, elsewhere."""
         raise also(ExprError, TypeError)(
             f"{self!r} has no value while the computation is being defined",
-            hint="only constants are; sizes are known at a call; te.exp is for math.exp, te.cast for float",
+            hint="only constants have one; write te.exp for math.exp, te.cast for float()",
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
