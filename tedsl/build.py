@@ -355,14 +355,14 @@ def _order(
             read[name] = _place_of(args, *shapes[var])
         else:
             raise _missing(name, facts)
-    places: list[tuple[int, ...]] = []
+    places: dict[str, tuple[int, ...]] = {}
     for role, listed_names in zip(("input", "output"), buffers, strict=True):
         for number, name in enumerate(listed_names):
             if (role, number) not in found:
                 raise _missing(name, facts)
-        places.append(tuple(found[role, number] for number in range(len(listed_names))))
-    names = tuple(item.name for item in args)
-    return order.ArgumentOrder(names, *places, scalars, read, again, sizes)
+        places[role] = tuple(found[role, number] for number in range(len(listed_names)))
+    names, (inputs, outputs) = tuple(item.name for item in args), places.values()
+    return order.ArgumentOrder(names, inputs, outputs, scalars, read, again, sizes)
 
 
 def _missing(name: str, facts: list[tuple[str, str]]) -> BackendError:

@@ -20,14 +20,18 @@ LISTED = 24
 """Names that are listed in full where none is near."""
 
 
+_TURNED = "write te.compute((n, m), lambda i, j: x[j, i], name=)"
+_RESHAPED = "write te.compute(shape, lambda ...: x[...]) with // and % of the axes as indices"
 TENSOR = {
-    "T": "write te.compute((n, m), lambda i, j: x[j, i], name=)",
-    "reshape": "write te.compute(shape, lambda ...: x[...]) with // and % of the axes as indices",
+    "T": _TURNED,
+    "permute": _TURNED,
+    "transpose": _TURNED,
+    "reshape": _RESHAPED,
+    "view": _RESHAPED,
     "sum": "write te.sum(x[i, k], axis=k) over k = te.reduce_axis((0, n)), inside te.compute",
     "max": "write te.max(x[i, k], axis=k) over k = te.reduce_axis((0, n)), inside te.compute",
     "mean": "write te.nn.mean(x, axis)",
 }
-TENSOR |= {"transpose": TENSOR["T"], "permute": TENSOR["T"], "view": TENSOR["reshape"]}
 """What stands for methods that tensors have in NumPy and PyTorch, and for `te.transpose`."""
 
 

@@ -58,10 +58,14 @@ def graph_of(plan: Plan, stages: Stages) -> Graph:
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     """Of all elements once; -1 where an extent is known at a call only."""
-    extents = [[constant(extent) for extent in tensor.shape] for tensor in tensors]
-    if any(None in each for each in extents):
-        return -1
-    return sum(t.dtype.nbytes * prod(map(int, e)) for t, e in zip(tensors, extents, strict=True))
+    total = 0
+    for tensor in tensors:
+        extents = [constant(extent) for extent in tensor.shape]
+        known = [extent for extent in extents if extent is not None]
+        if len(known) < len(extents):
+            return -1
+        total += tensor.dtype.nbytes * prod(known)
+    return total
 
 
 def _through_memory(
