@@ -42,6 +42,7 @@ from tedsl.tensor.math import (
     atan,
     atan2,
     atanh,
+    bits,
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -90,6 +91,7 @@ from tedsl.tensor.math import (
     popcount,
     pow,
     power,
+    reinterpret,
     relu,
     right_shift,
     round,
@@ -167,6 +169,7 @@ __all__ = [
     "atanh",
     "auto",
     "autotune",
+    "bits",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
@@ -245,6 +248,7 @@ __all__ = [
     "prod",
     "program_id",
     "reduce_axis",
+    "reinterpret",
     "relu",
     "replay",
     "right_shift",
@@ -335,8 +339,9 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
 
     def __getattr__(name: str) -> Any:
         """Load a name of `_LATE`; refuse others with what was meant, or stands for them here."""
-        if name in _LATE:
-            module, _, attribute = _LATE[name].partition(":")
+        places = _LATE if name in _LATE else importlib.import_module("tedsl.tvm").PLACES
+        if name in places:
+            module, _, attribute = places[name].partition(":")
             loaded = importlib.import_module(module)
             value = getattr(loaded, attribute) if attribute else loaded
             is_function = isinstance(value, FunctionType)
@@ -348,7 +353,7 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
             raise AttributeError(f"module 'tedsl' has no attribute {name!r}")
         operators = importlib.import_module("tedsl.nn").__all__
         known = [*__all__, *(f"nn.{each}" for each in operators if each not in __all__)]
-        told = importlib.import_module("tedsl.tvm.counterparts").PACKAGE
+        told = {**slips.TENSOR, **importlib.import_module("tedsl.tvm.counterparts").PACKAGE}
         raise slips.no_attribute("tedsl", name, lambda: [f"te.{each}" for each in known], told)
 
     def __dir__() -> list[str]:

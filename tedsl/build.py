@@ -11,7 +11,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,6 +19,7 @@ from tedsl.deep import deep
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, ScheduleError, TuneError
 from tedsl.expr.nodes import Expr, Var
+from tedsl.ir.nodes import Module
 from tedsl.late import late
 from tedsl.scheduling.handles.schedule import Schedule, storing
 from tedsl.slips import advice
@@ -30,7 +31,6 @@ from tedsl.tensor.tensor import Outputs, PlaceholderOp, Tensor
 if TYPE_CHECKING:
     from tedsl import detect, devices
     from tedsl.backends.processes import beside
-    from tedsl.ir.nodes import Module
     from tedsl.lower import pipeline
     from tedsl.runtime import kernel
     from tedsl.runtime.arguments import order
@@ -55,8 +55,25 @@ else:
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
 importlib.import_module("tedsl.lower")
 
-Buildable = Schedule | Outputs
+Buildable = Schedule | Outputs | Module
 Arguments = Sequence[Tensor | Var]
+
+
+class Lowered(Module):
+    """What `lower` made, of what, and with which arguments: `build` makes a kernel of these.  A
+    module that somebody changed (`replace`) has them no more."""
+
+    __slots__ = ("args", "made_of")
+
+    @staticmethod
+    def of(module: Module, made_of: object, args: tuple[Tensor | Var, ...] | None) -> Lowered:
+        """A module with these."""
+        made = Lowered(*(getattr(module, each.name) for each in fields(Module)))
+        object.__setattr__(made, "made_of", made_of)
+        object.__setattr__(made, "args", args)
+        return made
+
+
 Result = TypeVar("Result")
 Dump = Callable[[str, "pipeline.Nests | Module"], None]
 Judge = Callable[["Module"], None]
@@ -76,7 +93,7 @@ def build(
 
     Args:
         obj: a schedule; or tensors to compute or a program of `tedsl.torch.trace`, scheduled by the
-            default rules.
+            default rules; or what `lower` made of either, with its arguments.
         args: TVM's list of arguments: all inputs and results, and scalars that no shape determines,
             in the order in which the kernel is to take them.  `te.build(s, [A, B, C])` is called as
             `kernel(a, b, c)` and writes `c`.  Without a list the kernel takes the inputs and
@@ -96,6 +113,10 @@ def build(
         BackendError: the target's compiler or device refused, or there is no such device; or `args`
             are not the arguments of the computation.
     """
+    if isinstance(obj, Lowered) and hasattr(obj, "made_of"):
+        if isinstance(args, (str, Target)):
+            args, target = None, args
+        obj, args = obj.made_of, args or obj.args
     given, chosen = _told("build", args, target)
     executors.check_target(chosen)
     seconds: dict[str, float] = {}
@@ -280,7 +301,7 @@ def lower(
 
     Args:
         obj: as for `build`.
-        args: as for `build`; the module is the same with and without.
+        args: as for `build`, or some of them; the module is the same with and without.
         target: as for `build`.
         name: as for `build`.
         dump: called with the name of each pass and what it leaves, of which `str()` is a text:
@@ -299,14 +320,19 @@ def lower(
         module = _lowered(schedule, chosen, name, dump, check)
         judge(module)
         if given is not None:
-            _order(schedule, module, given, stored)
+            _order(schedule, module, given, stored, whole=False)
         return module
 
-    return _carried_out(obj, chosen, lowered_as)
+    found = _carried_out(obj, chosen, lowered_as)
+    return Lowered.of(found, obj.copy() if isinstance(obj, Schedule) else obj, given)
 
 
 def default_target() -> Target:
-    """`cuda` where an NVIDIA GPU and PyTorch are, else `cpu`.  Imports neither."""
+    """The one of a `with te.Target(...):` around; else `cuda` where an NVIDIA GPU and PyTorch are,
+    else `cpu`.  Imports neither."""
+    chosen = Target.current()
+    if chosen is not None:
+        return chosen
     device = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
     usable = device and importlib.util.find_spec("torch") and importlib.util.find_spec("triton")
     return Target(TargetKind.CUDA if usable else TargetKind.CPU)
@@ -346,9 +372,11 @@ def _order(
     module: Module,
     args: tuple[Tensor | Var, ...],
     stored: Mapping[Tensor, Tensor],
-) -> order.ArgumentOrder:
-    """Where each argument of the kernel stands in the list; `stored` are outputs by other tensors
-    that they are.
+    *,
+    whole: bool = True,
+) -> order.ArgumentOrder | None:
+    """Where each argument stands in the list; `stored` are outputs by other tensors that they are.
+    None for a list that is not to be the `whole` and has no wrong ones.
 
     Raises:
         BackendError: something in the list is no argument, or one is missing.
@@ -362,10 +390,9 @@ def _order(
     known.update({tensor: known[result] for tensor, result in stored.items()})
     known.update({var: ("scalar", name) for name, var in signature.keywords.items()})
     found: dict[tuple[str, int | str], int] = {}
-    again: dict[int, int] = {}
-    sizes: dict[int, tuple[int, int]] = {}
-    names = [*(b.name for b in module.inputs), *signature.keywords]
-    facts = [("allowed", ", ".join([*names, *(b.name for b in module.outputs)]))]
+    again, sizes = dict[int, int](), dict[int, tuple[int, int]]()
+    buffers = [[b.name for b in each] for each in (module.inputs, module.outputs)]
+    facts = [("allowed", ", ".join([*buffers[0], *signature.keywords, *buffers[1]]))]
     shapes = _dimensions(item for item in args if isinstance(item, Tensor))
     for place, item in enumerate(args):
         role = known.get(item)
@@ -382,6 +409,8 @@ def _order(
                 facts=facts,
                 hint="list each input and each result; sizes follow from shapes, and may be listed",
             )
+    if not whole:
+        return None
     scalars, read = dict[str, int](), dict[str, tuple[int, int]]()
     for name, var in signature.keywords.items():
         if ("scalar", name) in found:
@@ -390,15 +419,14 @@ def _order(
             read[name] = _place_of(args, *shapes[var])
         else:
             raise _missing(name, facts)
-    places: dict[str, list[int]] = {"input": [], "output": []}
-    for role, buffers in (("input", module.inputs), ("output", module.outputs)):
-        for number, buffer in enumerate(buffers):
+    places: dict[str, tuple[int, ...]] = {}
+    for role, listed_names in zip(("input", "output"), buffers, strict=True):
+        for number, name in enumerate(listed_names):
             if (role, number) not in found:
-                raise _missing(buffer.name, facts)
-            places[role].append(found[role, number])
-    inputs, outputs = (tuple(places[role]) for role in ("input", "output"))
-    given = tuple(item.name for item in args)
-    return order.ArgumentOrder(given, inputs, outputs, scalars, read, again, sizes)
+                raise _missing(name, facts)
+        places[role] = tuple(found[role, number] for number in range(len(listed_names)))
+    names, (inputs, outputs) = tuple(item.name for item in args), places.values()
+    return order.ArgumentOrder(names, inputs, outputs, scalars, read, again, sizes)
 
 
 def _missing(name: str, facts: list[tuple[str, str]]) -> BackendError:

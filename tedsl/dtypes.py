@@ -125,3 +125,11 @@ TABLE: dict[DType, Info] = {
     DType.bool: Info(Kind.BOOL, 8, "i1", "int1", 0, 1),
 }
 _FLOAT8 = (DType.float8_e4m3fn, DType.float8_e5m2)
+
+SAME_BITS = {
+    DType.float32: DType.int32,
+    DType.float64: DType.int64,
+    DType.int32: DType.float32,
+    DType.int64: DType.float64,
+}
+"""The floats whose bits are read as an integer, and the other way round."""

@@ -20,6 +20,38 @@ LISTED = 24
 """Names that are listed in full where none is near."""
 
 
+_TURNED = "write te.compute((n, m), lambda i, j: x[j, i], name=)"
+_RESHAPED = "write te.compute(shape, lambda ...: x[...]) with // and % of the axes as indices"
+TENSOR = {
+    "T": _TURNED,
+    "permute": _TURNED,
+    "transpose": _TURNED,
+    "reshape": _RESHAPED,
+    "view": _RESHAPED,
+    "sum": "write te.sum(x[i, k], axis=k) over k = te.reduce_axis((0, n)), inside te.compute",
+    "max": "write te.max(x[i, k], axis=k) over k = te.reduce_axis((0, n)), inside te.compute",
+    "mean": "write te.nn.mean(x, axis)",
+}
+"""What stands for methods that tensors have in NumPy and PyTorch, and for `te.transpose`."""
+
+
+class Incomplete:
+    """What is no number yet: arithmetic asks for `as_scalar`, which says what is missing."""
+
+    __slots__ = ()
+
+    def as_scalar(self) -> Any:
+        """The number, or why there is none."""
+        raise NotImplementedError
+
+    def __add__(self, other: object) -> Any:
+        return self.as_scalar()
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __add__
+    __lt__ = __le__ = __gt__ = __ge__ = __add__
+
+
 @same
 def also(own: type[TedslError], python: type[Exception]) -> type[TedslError]:
     """The class of errors that are both, under the name of the first."""
@@ -128,7 +160,10 @@ def _defined(holder: Any, name: str) -> bool:
 
 
 def suggests(
-    error: type[TedslError] = ExprError, told: Mapping[str, str] | None = None, owner: str = ""
+    error: type[TedslError] = ExprError,
+    told: Mapping[str, str] | None = None,
+    owner: str = "",
+    alias: Mapping[str, str] | None = None,
 ) -> Callable[[Class], Class]:
     """A class whose instances, asked for an attribute that they do not have, say which was meant.
 
@@ -136,12 +171,16 @@ def suggests(
         error: the class of the error.
         told: what to write instead of names that are known elsewhere.
         owner: what an instance is called in the text; by default as its class is.
+        alias: names from elsewhere of attributes that there are.
     """
+    spelt = alias or {}
 
     def decorate(kind: Class) -> Class:
         def missing(self: Any, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name in spelt:
+                return getattr(self, spelt[name])
             if _defined(self, name):
                 return object.__getattribute__(self, name)
             raise no_attribute(owner or kind.__name__, name, lambda: public(self), told, error)

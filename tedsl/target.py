@@ -7,7 +7,7 @@ Imports only `device`, `detect` and `errors`.
 
 from __future__ import annotations
 
-import re
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,43 +25,49 @@ class TargetKind(StrEnum):
     TRITON_INTERPRET = "triton-interpret"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Target:
     """A backend and, for `cuda:sm_90`, the architecture to compile for without a device (compile
-    only)."""
+    only).
+
+    Args:
+        target: as `te.build` takes it.
+        arch: the architecture, where the text does not have it.
+        host: TVM's other target, for what calls a kernel; there is nothing to choose here.
+    """
 
     kind: TargetKind
-    arch: str | None = None
+    arch: str | None
+
+    def __init__(
+        self, target: TargetKind | str | Target, arch: str | None = None, host: object = None
+    ) -> None:
+        kind, of_text = _parts(target)
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "arch", arch or of_text)
 
     @staticmethod
     def parse(text: str | Target) -> Target:
         """`"cpu"`, `"cuda"`, `"triton-interpret"`, or `"cuda:sm_90"` and the other architectures of
-        `tedsl.devices`.
+        `tedsl.devices`; TVM's `"llvm"` and `"cuda -arch=sm_90"`, with whatever options.
 
         Raises:
             BackendError: any other text.
         """
-        if isinstance(text, Target):
-            return text
-        kind, _, arch = str(text).partition(":")
-        known = kind in tuple(TargetKind)
-        if known and (
-            not arch
-            or (kind == TargetKind.CUDA and re.fullmatch(r"sm_\d+", arch) and arch in ARCHITECTURES)
-        ):
-            return Target(TargetKind(kind), arch or None)
-        raise BackendError(
-            f"unknown target {text!r}",
-            facts=[
-                (
-                    "allowed",
-                    "cpu, cuda, "
-                    + ", ".join(f"cuda:{a}" for a in ARCHITECTURES)
-                    + ", triton-interpret",
-                )
-            ],
-            hint=_meant(kind),
-        )
+        return text if isinstance(text, Target) else Target(text)
+
+    def __enter__(self) -> Target:
+        """Within the block it is the target where none is given."""
+        _around.set((*_around.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _around.set(_around.get()[:-1])
+
+    @staticmethod
+    def current() -> Target | None:
+        """The target of the innermost block around; None where there is none."""
+        return _around.get()[-1] if _around.get() else None
 
     def resolve(self) -> Device:
         """The device that it is: of an architecture the GPU that stands for it, of plain `cuda` the
@@ -84,14 +90,44 @@ class Target:
         return self.kind.value if self.arch is None else f"{self.kind.value}:{self.arch}"
 
 
-def _meant(text: str) -> str:
-    """What to write in place of a target of TVM, else of any other text."""
-    words = text.split()
-    if words[:1] in (["llvm"], ["c"]):
-        return 'TVM\'s "llvm" is "cpu" here; options of the machine are found out'
-    arch = re.search(r"sm_\d+", text)
-    if words[:1] in (["cuda"], ["nvptx"]):
-        return f'write "cuda:{arch[0]}"' if arch else 'write "cuda"'
-    close = near(text, [*TargetKind, *(f"cuda:{a}" for a in ARCHITECTURES)])
+_around: ContextVar[tuple[Target, ...]] = ContextVar("targets around", default=())
+
+
+def _parts(target: TargetKind | str | Target) -> tuple[TargetKind, str | None]:
+    """The kind and the architecture that a text says."""
+    if isinstance(target, TargetKind):
+        return target, None
+    if isinstance(target, Target):
+        return target.kind, target.arch
+    text = _as_here(str(target))
+    kind, _, arch = text.partition(":")
+    known = kind in tuple(TargetKind)
+    if known and (not arch or (kind == TargetKind.CUDA and arch in ARCHITECTURES)):
+        return TargetKind(kind), arch or None
+    close = (
+        ["cuda"]
+        if kind in ("gpu", "triton", "nvidia")
+        else near(kind, [*TargetKind, *(f"cuda:{a}" for a in ARCHITECTURES)])
+    )
     meant = f"did you mean {' or '.join(close)}?"
-    return meant if close else 'use target="cpu" where there is no GPU'
+    names = ", ".join(f"cuda:{a}" for a in ARCHITECTURES)
+    raise BackendError(
+        f"unknown target {target!r}",
+        facts=[("allowed", f"cpu, cuda, {names}, triton-interpret")],
+        hint=meant if close else 'use "cpu", or "cuda" for an NVIDIA GPU: there are no others',
+    )
+
+
+def _as_here(text: str) -> str:
+    """A target of TVM under the name that it has here; others as they are.
+
+    Options of the processor are found out.  `-arch` is the GPU that is here, or one to compile for.
+    """
+    kind, *options = text.split() or [""]
+    if kind in ("llvm", "c"):
+        return TargetKind.CPU.value
+    if kind not in ("cuda", "nvptx") or not (options or kind == "nvptx"):
+        return text
+    arch = next((option[6:] for option in options if option.startswith("-arch=")), "")
+    here = gpu_here() if arch else None
+    return f"cuda:{arch}" if arch and (here is None or here.arch != arch) else "cuda"

@@ -68,7 +68,7 @@ MOST_PIECES = 16
 _WIDE = DType.float64
 _PLAIN = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 _LOGIC = (BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR)
-_ASKING = (UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE, UnaryOp.POPCOUNT)
+_ASKING = (UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE, UnaryOp.POPCOUNT, UnaryOp.BITS)
 
 
 class Sides:

@@ -73,6 +73,7 @@ _CHEAP = frozenset(
         UnaryOp.ISINF,
         UnaryOp.ISFINITE,
         UnaryOp.POPCOUNT,
+        UnaryOp.BITS,
     )
 )
 _DIVISIONS = frozenset((BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from tedsl.dtypes import DType, Kind
+from tedsl.dtypes import SAME_BITS, DType, Kind
 from tedsl.errors import ExprError
 from tedsl.expr import fold
 from tedsl.expr.nodes import (
@@ -51,6 +51,7 @@ _ANY_NUMBER = frozenset({UnaryOp.NEG, UnaryOp.ABS, UnaryOp.SIGN})
 _BITS = frozenset({BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR})
 _SHIFTS = frozenset({BinaryOp.SHL, BinaryOp.SHR})
 _MAX_INTEGER_POWER = 64
+_OTHER_BITS = "read the array as another dtype before the call: a.view(numpy.int16)"
 
 TRUE = Const(True, DType.bool)
 FALSE = Const(False, DType.bool)
@@ -304,7 +305,8 @@ def unary(op: UnaryOp, a: Operand) -> Expr:
     transcendental function of an integer or bool casts it to float32 first.
 
     Raises:
-        ExprError: bool to arithmetic, a float to `NOT` or `POPCOUNT`, an 8-bit float to any.
+        ExprError: bool to arithmetic, a float to `NOT` or `POPCOUNT`, an 8-bit float to any, to
+            `BITS` what is not in `SAME_BITS`.
     """
     x = as_expr(a)
     dtype = x.dtype
@@ -315,6 +317,9 @@ def unary(op: UnaryOp, a: Operand) -> Expr:
     elif op is UnaryOp.POPCOUNT:
         if not dtype.is_integer:
             raise _refused(op, dtype, "cast to an integer first")
+    elif op is UnaryOp.BITS:
+        if dtype not in SAME_BITS:
+            raise _refused(op, dtype, "it takes float32, float64, int32 and int64; cast first")
     elif op in _ANY_NUMBER:
         if dtype.is_bool:
             raise _refused(op, dtype, "use ~ on bool, or cast it: x.astype('int32')")
@@ -328,6 +333,40 @@ def unary(op: UnaryOp, a: Operand) -> Expr:
         x = as_float(x)
     folded = fold.unary(op, x)
     return Unary(op, x) if folded is None else folded
+
+
+def reinterpret(dtype: DTypeLike, a: Operand) -> Expr:
+    """The bits of `a` as a value of another type of the same width.
+
+    A bfloat16 is the upper half of a float32.  Which bits a NaN has is the target's choice.
+
+    Raises:
+        ExprError: types of two widths, bool, float16 or an 8-bit float.
+    """
+    x, to = as_expr(a), as_dtype(dtype)
+    source = x.dtype
+    if source.is_bool or to.is_bool or source.bits != to.bits:
+        raise ExprError(
+            f"reinterpret of {source} as {to}: they have not as many bits",
+            hint="cast to a type of the same width first: x.astype(...) keeps the value",
+        )
+    if source is to:
+        return x
+    if source.is_integer and to.is_integer:
+        return cast(x, to)
+    if DType.bfloat16 in (source, to):
+        if source.is_float and to.is_float:
+            raise _refused(UnaryOp.BITS, source, _OTHER_BITS)
+        if source.is_float:
+            whole = unary(UnaryOp.BITS, cast(x, DType.float32))
+            return cast(right_shift(whole, 16), to)
+        whole = left_shift(cast(cast(x, DType.int16), DType.int32), 16)
+        return cast(unary(UnaryOp.BITS, whole), to)
+    if not {source, to} & SAME_BITS.keys() or (source.is_float and to.is_float):
+        raise _refused(UnaryOp.BITS, source, _OTHER_BITS)
+    if source.is_float:
+        return cast(unary(UnaryOp.BITS, x), to)
+    return unary(UnaryOp.BITS, cast(x, SAME_BITS[to]))
 
 
 def as_float(a: Operand) -> Expr:

@@ -165,7 +165,7 @@ def _logic(op: BinaryOp, a: Expr, b: Const) -> Expr | None:
 
 def unary(op: UnaryOp, a: Expr) -> Expr | None:
     """`op(a)` of a constant for the exact operators; the negation of a negation or comparison."""
-    if op in (UnaryOp.NOT, UnaryOp.NEG) and isinstance(a, Unary) and a.op is op:
+    if op in (UnaryOp.NOT, UnaryOp.NEG, UnaryOp.BITS) and isinstance(a, Unary) and a.op is op:
         return a.a
     if op is UnaryOp.NOT and isinstance(a, Compare) and not a.a.dtype.is_float:
         return Compare(_NEGATED[a.op], a.a, a.b)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tedsl.dtypes import DType
+from tedsl.dtypes import SAME_BITS, DType
 from tedsl.errors import ExprError
 from tedsl.late import late
 from tedsl.slips import also, suggests
@@ -68,7 +68,7 @@ class UnaryOp(StrEnum):
     """Functions of one operand; the result has its dtype, or bool for `ISNAN`, `ISINF`, `ISFINITE`.
 
     Transcendental functions take floats only.  `ROUND` rounds halves to even.  `NOT` is bitwise,
-    and logical on bool.
+    and logical on bool.  `BITS` reads a float's bits as an integer, and the other way round.
     """
 
     NEG = "neg"
@@ -106,9 +106,11 @@ class UnaryOp(StrEnum):
     ISINF = "isinf"
     ISFINITE = "isfinite"
     POPCOUNT = "popcount"
+    BITS = "bits"
 
 
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
+_OF_TVM = {"axis": "axes", "source": "sources", "combiner": "reducer", "condition": "where"}
 
 
 @suggests(ExprError, owner="an expression")
@@ -133,8 +135,7 @@ class Expr:
         raise NotImplementedError
 
     def astype(self, dtype: DTypeLike) -> Expr:
-        """This value as `dtype`, and rounded to it, also within a sum that is taken in a wider
-        type; see `Cast`."""
+        """This value, rounded to `dtype` also within a sum taken in a wider type; see `Cast`."""
         return build.rounded(self, dtype)
 
     def equal(self, other: Number | Expr) -> Expr:
@@ -145,7 +146,7 @@ class Expr:
         """The int that a constant is: `range(A.shape[0])`; an ExprError, a TypeError, elsewhere."""
         raise also(ExprError, TypeError)(
             f"{self!r} has no value while the computation is being defined",
-            hint="only constant integers are ints; of a size that a call gives, shape of its array",
+            hint="only constants have one; write te.exp for math.exp, te.cast for float()",
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -158,8 +159,8 @@ class Expr:
             return decided
         raise ExprError(
             "an expression has no truth value while it is being built",
-            hint="use te.if_then_else, te.all, te.any or te.select; compare structure with "
-            "te.structural_equal",
+            hint="use te.if_then_else or te.select; for `and` te.all, for `or` te.any, for max() "
+            "te.maximum; compare structure with te.structural_equal",
         )
 
     def __repr__(self) -> str:
@@ -290,8 +291,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """A runtime scalar: a symbolic size, or a number given at the call.  `lower` is a known lower
-    bound (sizes: 0)."""
+    """A runtime scalar: a size, or a number given at the call; at least `lower` (sizes: 0)."""
 
     name: str
     dtype: DType = DType.int32
@@ -324,7 +324,6 @@ class Range:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axis(Expr):
     """An iteration variable: an object, never a name.
-
     `domain` is set for axes of a definition (root axes) and None for axes that a schedule makes.
     Where the range depends on other axes it holds all of them; what counts is `begin .. end`.
     """
@@ -372,7 +371,8 @@ class Unary(Expr):
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", DType.bool if self.op in PREDICATES else self.a.dtype)
+        dtype = DType.bool if self.op in PREDICATES else self.a.dtype
+        object.__setattr__(self, "dtype", SAME_BITS[dtype] if self.op is UnaryOp.BITS else dtype)
 
     def children(self) -> tuple[Expr, ...]:
         return (self.a,)
@@ -518,8 +518,7 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Folded(Expr):
-    """Value `index` of what a reduction has folded so far; only inside `Reduce.repair` and
-    `Reduce.finish`."""
+    """Value `index` of what is folded so far; only inside `Reduce.repair` and `Reduce.finish`."""
 
     index: int
     dtype: DType
@@ -548,6 +547,7 @@ class Before(Expr):
         return Before(children[0])
 
 
+@suggests(ExprError, owner="a reduction", alias=_OF_TVM)
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`

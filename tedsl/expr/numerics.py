@@ -60,6 +60,10 @@ def _popcount(a: Value) -> Value:
     return counts.reshape(xp.shape(a)).astype(a.dtype)
 
 
+def _bits(a: Value) -> Value:
+    return a.view(f"{'i' if a.dtype.kind == 'f' else 'f'}{a.dtype.itemsize}")
+
+
 _TRANSCENDENTAL: dict[UnaryOp, Fn1] = {
     UnaryOp.EXP: xp.exp,
     UnaryOp.EXP2: xp.exp2,
@@ -95,6 +99,7 @@ _EXACT: dict[UnaryOp, Fn1] = {
     UnaryOp.ISINF: xp.isinf,
     UnaryOp.ISFINITE: xp.isfinite,
     UnaryOp.POPCOUNT: _popcount,
+    UnaryOp.BITS: _bits,
 }
 
 _ROUNDING: dict[UnaryOp, Fn1] = {

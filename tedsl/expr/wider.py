@@ -132,7 +132,7 @@ def _taken(node: Expr, narrow: DType, wide: DType, visit: Callable[[Expr], Expr]
 
 def _goes_along(op: BinaryOp | UnaryOp, narrow: DType, wide: DType) -> bool:
     if narrow.is_float:
-        return True
+        return op is not UnaryOp.BITS
     return narrow.is_integer and (op in _NUMBERS or (op in _QUOTIENTS and wide.is_integer))
 
 

@@ -27,8 +27,10 @@ from tedsl.expr.nodes import (
     Select,
     TensorRead,
     Unary,
+    UnaryOp,
     Var,
 )
+from tedsl.expr.visit import walk
 from tedsl.gradient.rules import FLAT, local, no_derivative
 from tedsl.index.intern import Interner
 from tedsl.tensor.reducer_stages import in_order
@@ -153,6 +155,11 @@ class Sweep:
             case TensorRead(tensor=tensor):
                 return self.counts(tensor)
             case Unary(op=op) if op in FLAT:
+                return False
+            case Unary(op=UnaryOp.BITS):
+                parts = (part for part in walk(node) if isinstance(part, Unary))
+                if any(part.op is UnaryOp.BITS and self.is_active(part.a) for part in parts):
+                    raise no_derivative("reinterpret")
                 return False
             case Select(a=a, b=b) | IfThenElse(a=a, b=b):
                 return self.is_active(a) or self.is_active(b)

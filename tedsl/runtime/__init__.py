@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tedsl.runtime.arrays.allocation import release_memory
 from tedsl.runtime.cache.disk import set_cache_dir
+from tedsl.runtime.like_module import convert
 from tedsl.runtime.profiling import profile_ranges
 from tedsl.runtime.timing import Stats, compare, compare_cuda, measure, measure_cuda
 from tedsl.slips import in_module
@@ -20,6 +21,7 @@ __all__ = [
     "Stats",
     "compare",
     "compare_cuda",
+    "convert",
     "measure",
     "measure_cuda",
     "profile_ranges",

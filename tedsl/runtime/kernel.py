@@ -33,6 +33,7 @@ from tedsl.runtime.arrays.views import ArrayView, Device, is_packable, numpy_poi
 from tedsl.runtime.calls.direct import MISS, Direct, TensorCall, direct, missed
 from tedsl.runtime.calls.forms import TORCH, Addresses, addresses_like, form_of, guard_of
 from tedsl.runtime.calls.graphed import GraphedKernel
+from tedsl.runtime.like_module import LikeModule
 from tedsl.shown import Viewable
 from tedsl.slips import suggests
 from tedsl.target import Target
@@ -182,7 +183,7 @@ class Specialization:
 
 @suggests(BackendError, KERNEL, "the kernel")
 @explained_methods(BackendError)
-class Kernel(Viewable):
+class Kernel(Viewable, LikeModule):
     """Compiled code with the signature of a computation.  Made by `te.build`; safe to call from
     several threads.
 

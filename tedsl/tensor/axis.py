@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tedsl.dtypes import TABLE, DType
@@ -10,19 +10,31 @@ from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.index_arith import LARGEST, whole_number
 from tedsl.expr.naming import check_name
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead, Var
+from tedsl.expr.nodes import (
+    Axis,
+    AxisKind,
+    Const,
+    Expr,
+    IfThenElse,
+    Range,
+    Reduce,
+    TensorRead,
+    Var,
+)
 from tedsl.expr.promote import DTypeLike, as_dtype
-from tedsl.expr.visit import axes_of, walk
+from tedsl.expr.visit import axes_of, reads, substitute, walk
 from tedsl.late import late
 from tedsl.slips import also
 
 if TYPE_CHECKING:
     from tedsl.index import bounds as bounds_of_indices
     from tedsl.index import facts as facts_of_indices
+    from tedsl.index import linear as linear_form
     from tedsl.tensor.tensor import ComputeOp
 else:
     bounds_of_indices = late("tedsl.index.bounds")
     facts_of_indices = late("tedsl.index.facts")
+    linear_form = late("tedsl.index.linear")
 
 INT32_MAX = int(TABLE[DType.int32].highest)
 
@@ -49,7 +61,9 @@ def reduce_axis(dom: Sequence[Expr | int] | Range, name: str = "rv", thread_tag:
 
     Args:
         dom: `(lo, hi)`, or a `Range`; `lo` need not be 0, both may be symbolic, or use the data
-            axes of the definition: `(0, i + 1)`.
+            axes of the definition: `(0, i + 1)`.  They may be read: `(first[i], first[i + 1])`;
+            then the terms have to read an element at the axis itself, `x[..., k]`, of which there
+            are no more than that dimension is long.  All of them are run through.
         name: what it prints as.
         thread_tag: must be empty: `s[T].bind(axis, thread)` binds loops.
 
@@ -77,6 +91,9 @@ def reduce_axis(dom: Sequence[Expr | int] | Range, name: str = "rv", thread_tag:
         )
     subject = f"reduce_axis {name}"
     begin, end = (as_extent(each, subject, axes=True) for each in (low, high))
+    if reads(begin, end):
+        dtype = DType.int64 if DType.int64 in (begin.dtype, end.dtype) else DType.int32
+        return Axis(name, AxisKind.REDUCE, None, dtype, begin, end)
     least, most = _free(begin, subject, highest=False), _free(end, subject, highest=True)
     extent = build.sub(most, least)
     if isinstance(least, Const) and isinstance(most, Const):
@@ -116,6 +133,76 @@ def _free(bound: Expr, subject: str, *, highest: bool) -> Expr:
             hint="use sums and products of the axes; restrict a reduction with where=",
         )
     return found
+
+
+def with_extents(
+    sources: Sequence[Expr], axes: Sequence[Axis], where: Expr | None
+) -> tuple[tuple[Expr, ...], tuple[Axis, ...]]:
+    """The terms and the axes of a reduction, with an axis of known extent for each of those whose
+    bounds are read: a read whose index moves with the axis finds another element at each point, so
+    there are no more of them than that dimension is long.
+
+        sum(x[w], w = lo .. hi)  ==  sum(x[lo + v], v = 0 .. size of x, where v < hi - lo)
+
+    Raises:
+        ExprError: no read says how many points there are at most.
+    """
+    mapping: dict[Expr, Expr] = {}
+    made: list[Axis] = []
+    for axis in axes:
+        made.append(axis)
+        if axis.domain is None and axis.begin is not None and axis.end is not None:
+            most = None if where is not None else _longest(axis, sources)
+            made[-1] = _counted(axis, axis.begin, axis.end, most)
+            mapping[axis] = build.add(axis.begin, made[-1])
+    return tuple(substitute(source, mapping) for source in sources), tuple(made)
+
+
+def _counted(axis: Axis, begin: Expr, end: Expr, most: Expr | None) -> Axis:
+    """An axis v from 0 to `most`, with begin + v for each point of `axis`."""
+    bounds = [node for node in walk(begin, end) if isinstance(node, Axis)]
+    if most is None or any(each.domain is None for each in bounds):
+        raise ExprError(
+            f"no largest value of {build.sub(end, begin)} is known, and no read of the terms says "
+            "how many there are",
+            subject=f"reduce_axis {axis.name}",
+            hint="read an element at the axis itself, x[..., k], outside of te.if_then_else; or "
+            f"give the most that there may be, te.reduce_axis((0, most), name={axis.name!r}), and "
+            f"where={axis.name} < {end}",
+        )
+    extent = build.cast(most, DType.int64 if most.dtype is DType.int64 else axis.dtype)
+    domain = Range(build.const(0, extent.dtype), extent)
+    return Axis(axis.name, axis.kind, domain, extent.dtype, None, build.sub(end, begin))
+
+
+def _longest(axis: Axis, sources: Sequence[Expr]) -> Expr | None:
+    """The smallest known extent of the dimensions that are read at places which move with the axis;
+    None where there is none."""
+    found: list[Expr] = []
+    for read in _certain(sources):
+        for index, extent in zip(read.indices, read.tensor.shape, strict=True):
+            form = linear_form.linear(index)
+            inner = [atom for atom in form.terms if any(n is axis for n in walk(atom))]
+            if len(inner) == 1 and inner[0] is axis:
+                found.append(extent)
+    return min(found, key=_size, default=None)
+
+
+def _size(extent: Expr) -> float:
+    return getattr(extent, "value", float("inf"))
+
+
+def _certain(sources: Sequence[Expr]) -> Iterator[TensorRead]:
+    """The reads that happen at every point: those behind no condition."""
+    stack = list(sources)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, TensorRead):
+            yield node
+        if isinstance(node, IfThenElse):
+            stack.append(node.condition)
+        elif not isinstance(node, Reduce):
+            stack.extend(node.children())
 
 
 def data_axis(name: str, extent: Expr) -> Axis:

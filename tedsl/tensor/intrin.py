@@ -7,6 +7,7 @@ target.  Imports `foreign` and `tensor.tensor`.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +128,8 @@ def decl_tensor_intrin(
     Args:
         op: what it computes: a compute of one output over placeholders, of constant extents, that
             reads each placeholder at axes, e.g. a 4x4x4 multiply-accumulate.
-        fcompute: accepted for the sake of TVM scripts; must be None: what runs is `cpu` and `gpu`.
+        fcompute: accepted for the sake of TVM scripts, with a warning: it builds statements of
+            TVM's, and is not called.  What runs is `cpu` and `gpu`, else the loops of `op`.
         name: what it prints as, and what traces call it: the intrinsic declared last under a name
             is the one that replays find.
         binds: as `fcompute`: strides are always passed.
@@ -151,11 +153,13 @@ def decl_tensor_intrin(
     subject = f"tensor intrin {name!r}"
     given = (fcompute, binds, scalar_params, default_buffer_params)
     if any(each is not None for each in given):
-        raise ExprError(
-            "an intrinsic here has no function that builds statements, and no buffers",
-            subject=subject,
-            hint="give what runs as text: cpu=te.llvm_function(...) or te.c_function(address), "
-            "gpu=te.triton_snippet(...); it is given pointers and strides, or tiles",
+        warnings.warn(
+            f"{subject}: statements and buffers of TVM's are not used, the loops of "
+            f"{op.name} run; give what is to run as text: cpu=te.llvm_function(...) or "
+            "te.c_function(address), gpu=te.triton_snippet(...), which are given pointers and "
+            "strides, or tiles",
+            RuntimeWarning,
+            stacklevel=3,
         )
     meaning = _meaning(subject, op.op if isinstance(op, Tensor) else op)
     inputs = tuple(dict.fromkeys(read.tensor for read in reads(*meaning.bodies)))

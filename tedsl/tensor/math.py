@@ -102,6 +102,9 @@ isnan = _unary(UnaryOp.ISNAN, "Whether x is NaN, a bool.")
 isinf = _unary(UnaryOp.ISINF, "Whether x is inf or -inf, a bool.")
 isfinite = _unary(UnaryOp.ISFINITE, "Whether x is neither infinite nor NaN, a bool.")
 popcount = _unary(UnaryOp.POPCOUNT, "How many bits of an integer are set, in its dtype.")
+bits = _unary(
+    UnaryOp.BITS, "The bits of a float32 or float64 as an int32 or int64, and the other way round."
+)
 bitwise_not = _unary(UnaryOp.NOT, "~x: bitwise on integers, logical on bool.")
 
 add = _binary("add", build.add)
@@ -142,6 +145,24 @@ def cast(x: Operand, dtype: DTypeLike) -> Any:
     if isinstance(x, Tensor):
         return broadcast.cast_tensor(x, dtype)
     return build.rounded(x, dtype)
+
+
+def reinterpret(dtype: DTypeLike, x: Operand) -> Any:
+    """The bits of `x`, an element or a tensor, as a value of another type of the same width.
+
+    Args:
+        dtype: an integer of the width of a float32, float64 or bfloat16, or such a float of an
+            integer; integers of one width are cast.
+        x: the value.
+
+    Raises:
+        ExprError: types of two widths, bool, float16 or an 8-bit float.
+    """
+
+    def element(a: Operand) -> Expr:
+        return build.reinterpret(dtype, a)
+
+    return _apply(element, (x,), "reinterpret")
 
 
 def select(condition: Operand, a: Operand, b: Operand) -> Any:

@@ -28,6 +28,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.wider import in_accumulator, unmarked
 from tedsl.once import same
+from tedsl.tensor.axis import with_extents
 from tedsl.tensor.verify_op import MAX_DEPTH, depth_of, free_axes
 
 Axes = Axis | Sequence[Axis]
@@ -389,6 +390,8 @@ def _make(
             )
     axes = _axes(reducer.name, axis)
     condition = None if where is None else build.condition(where, f"{reducer.name}(where=)")
+    if None in [each.domain for each in axes]:
+        sources, axes = with_extents(sources, axes, condition)
     for each in axes:
         for ragged in _inside(each):
             condition = ragged if condition is None else build.logical_and(condition, ragged)

@@ -20,7 +20,7 @@ from tedsl.expr.visit import reading, reads
 from tedsl.late import late
 from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
-from tedsl.slips import suggests
+from tedsl.slips import TENSOR, Incomplete, suggests
 from tedsl.tensor.axis import NoAxes
 from tedsl.tensor.computes import Computes
 
@@ -38,7 +38,7 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 """What stands between the brackets of `A[...]`."""
 
 
-@suggests(ExprError, owner="a tensor")
+@suggests(ExprError, TENSOR, owner="a tensor")
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor(InNotebook):
     """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.  Operators work
@@ -237,7 +237,7 @@ class Tensor(InNotebook):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TensorSlice:
+class TensorSlice(Incomplete):
     """A tensor with its first dimensions indexed: `A[i]` of a matrix.  `A[i][j]` completes it."""
 
     tensor: Tensor

@@ -28,6 +28,7 @@ _COMMENT = re.compile(r"  ; (.*)$")
 _LABEL = re.compile(r"[a-z]+(\d+):$")
 _NUMBERED = re.compile(r"[%a-z](\d+)(?=:| =)")
 _SHOWN_IN_TABLE = (int, float, str, bool)
+_SHOULD_BE_NONE = ("stack", "spills", "spilled")
 
 
 def triton_lines(source: str, stages: Mapping[str, int]) -> list[Line]:
@@ -145,7 +146,8 @@ def resource_table(resources: Mapping[str, Any]) -> Table | None:
     if not columns:
         return None
     rows = ((name, *(record.get(key, "") for key in columns)) for name, record in records.items())
-    return Table(("kernel", *columns), tuple(rows))
+    warned = tuple(n for n, name in enumerate(columns, 1) if name in _SHOULD_BE_NONE)
+    return Table(("kernel", *columns), tuple(rows), warned)
 
 
 def _named(word: str, words: Mapping[str, int]) -> int | None:

@@ -9,7 +9,11 @@ from importlib.metadata import version
 from typing import Any
 
 from tedsl.build import default_target
+from tedsl.cost.devices import measured
+from tedsl.devices import GpuDevice
+from tedsl.dtypes import DType
 from tedsl.errors import BackendError, LowerError
+from tedsl.explaining.data import Explanation
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.lower import pipeline
@@ -23,7 +27,7 @@ from tedsl.target import Target, TargetKind
 from tedsl.tensor.printer import print_operation
 from tedsl.tensor.tensor import ComputeOp
 from tedsl.view.code import llvm_lines, native_lines, ptx_lines, resource_table, triton_lines
-from tedsl.view.data import Code, Graph, Page, Pass, Section, StageInfo, Step
+from tedsl.view.data import Code, Graph, Page, Pass, Point, Roofline, Section, StageInfo, Step
 from tedsl.view.graph import graph_of
 from tedsl.view.texts import (
     Buffers,
@@ -71,6 +75,7 @@ class _Collected:
         self.steps = self._steps()
         self.passes, self.refusal = self._passes()
         self.code = () if kernel is None else self._code(kernel)
+        self.told, self.untold = (None, "") if kernel is None else _explained(kernel)
 
     def finished(self, subject: str, title: str, facts: tuple[tuple[str, str], ...]) -> Page:
         """The page."""
@@ -90,6 +95,7 @@ class _Collected:
             code=self.code,
             resources=None if self.kernel is None else resource_table(self.kernel.resources),
             explanation=self._explanation(),
+            roofline=None if self.told is None else self._roofline(self.told),
         )
 
     def _steps(self) -> tuple[Step, ...]:
@@ -167,23 +173,41 @@ class _Collected:
         """The stages of one plan."""
         return {stage.name: self.stages.number(stage.name) for stage in plan.stages}
 
+    def _roofline(self, told: Explanation) -> Roofline:
+        """The program, its kernels and the unfused program, under the roof of the model."""
+        facts = measured(self.target.resolve())
+        if isinstance(facts, GpuDevice):
+            rates = facts.fma[DType.float32], facts.tensor[DType.bfloat16]
+            peaks = (("float32", rates[0]), ("16-bit products of matrix units", rates[1]))
+        else:
+            peaks = (("float32", facts.flops * facts.cores),)
+        units = [Point("all kernels", -1, told.flops, told.nbytes, told.seconds)]
+        if told.unfused is not None:
+            whole = told.unfused
+            units.append(Point("unfused", -1, whole.flops, whole.nbytes, whole.seconds))
+        for each in told.kernels if len(told.kernels) > 1 else ():
+            stage = self.stages.numbers.get(each.name, -1)
+            units.append(Point(each.name, stage, each.flops, each.nbytes, each.seconds))
+        return Roofline(facts.name, facts.bandwidth, peaks, tuple(units))
+
     def _explanation(self) -> tuple[Section, ...]:
         """What can be told of the fusion in words; further reports are further sections."""
         sections: list[Section] = []
         if self.kernel is not None:
-            sections.append(Section("What each kernel moves and does", _costs(self.kernel)))
+            told = self.untold if self.told is None else str(self.told)
+            sections.append(Section("What each kernel moves and does", told))
         plan, target = self.schedule.plan, self.target
         recomputed = str(explain_plan(plan, {}, target))
         sections.append(Section("How often each stage computes an element", recomputed))
         return tuple(sections)
 
 
-def _costs(kernel: Kernel) -> str:
+def _explained(kernel: Kernel) -> tuple[Explanation | None, str]:
     """What the kernel says of itself, or why it cannot: a size that no call has given."""
     try:
-        return str(kernel.explain())
+        return kernel.explain(), ""
     except BackendError as error:
-        return str(error)
+        return None, str(error)
 
 
 def _summary(function: Any) -> str:

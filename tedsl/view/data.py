@@ -75,10 +75,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Who reads whom at one moment: `edges` are (producer, reader), both as places in `nodes`."""
+    """Who reads whom at one moment: `edges` are (producer, reader), both as places in `nodes`, and
+    the bytes of the tensors where the reader's kernel has them from memory: at the first edge to
+    that kernel, -1 where a call gives the sizes; 0 within a kernel and at others."""
 
     nodes: tuple[Node, ...]
-    edges: tuple[tuple[int, int], ...]
+    edges: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,12 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Figures: a head, and rows of as many cells, of which the first is the row's name."""
+    """Figures: a head, and rows of as many cells, of which the first is the row's name.  Columns
+    that are `warned` of should hold 0."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    warned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,29 @@ class Section:
 
     title: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A program on the roofline: `seconds` are predicted, `stage` is the number of a kernel's, -1
+    for the whole."""
+
+    name: str
+    stage: int
+    flops: float
+    nbytes: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What a device can do at most by the model of it, bytes a second and operations a second of
+    each of its units, and the program, its kernels, and the program without fusion."""
+
+    device: str
+    bandwidth: float
+    peaks: tuple[tuple[str, float], ...]
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +170,7 @@ class Page:
     """Everything on the page.
 
     `refusal` says why there is no loop IR; `explanation` is what is told of the fusion, and is
-    where further reports go.
+    where further reports go; `roofline` is that of a kernel whose sizes are known.
     """
 
     title: str
@@ -160,6 +187,7 @@ class Page:
     code: tuple[Code, ...]
     resources: Table | None
     explanation: tuple[Section, ...]
+    roofline: Roofline | None
     format: int = FORMAT
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import assert_never
 
+from tedsl.expr.index_arith import constant
 from tedsl.scheduling.kernels.printer import type_text
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.plan import (
@@ -22,7 +25,7 @@ from tedsl.scheduling.plan import (
 from tedsl.scheduling.plan.graph import is_output, is_reduction, tensors_read
 from tedsl.scheduling.plan.labels import axis_text
 from tedsl.scheduling.plan.scan_structure import scan_of
-from tedsl.tensor.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
+from tedsl.tensor.tensor import ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages
 
@@ -31,7 +34,7 @@ def graph_of(plan: Plan, stages: Stages) -> Graph:
     """The graph of the plan; `stages` gives the numbers."""
     places: dict[Operation, int] = {s.op: place for place, s in enumerate(plan.stages)}
     nodes: list[Node] = []
-    edges: list[tuple[int, int]] = []
+    edges: list[tuple[int, int, int]] = []
     for place, stage in enumerate(plan.stages):
         leader = kernel_of(plan, stage)
         kind, where = place_of(plan, stage)
@@ -46,9 +49,39 @@ def graph_of(plan: Plan, stages: Stages) -> Graph:
                 output=is_output(plan, stage.op),
             )
         )
-        read = dict.fromkeys(tensor.op for tensor in tensors_read(stage.op))
-        edges += [(places[op], place) for op in read]
-    return Graph(tuple(nodes), tuple(edges))
+        read: dict[int, list[Tensor]] = {}
+        for tensor in tensors_read(stage.op):
+            read.setdefault(places[tensor.op], []).append(tensor)
+        edges += [(maker, place, _bytes(tensors)) for maker, tensors in read.items()]
+    return Graph(tuple(nodes), tuple(_through_memory(nodes, edges)))
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    """Of all elements once; -1 where an extent is known at a call only."""
+    total = 0
+    for tensor in tensors:
+        extents = [constant(extent) for extent in tensor.shape]
+        known = [extent for extent in extents if extent is not None]
+        if len(known) < len(extents):
+            return -1
+        total += tensor.dtype.nbytes * prod(known)
+    return total
+
+
+def _through_memory(
+    nodes: Sequence[Node], edges: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """The edges, with bytes where a kernel reads what is not computed in it, each tensor once.
+
+    What is inlined into several kernels is in none, and is nowhere in memory.
+    """
+    seen: set[tuple[int, int]] = set()
+    for maker, reader, nbytes in edges:
+        source, cluster = nodes[maker], nodes[reader].cluster
+        apart = source.cluster != cluster and cluster >= 0 and source.place is not PlaceKind.INLINE
+        new = apart and (maker, cluster) not in seen
+        seen.add((maker, cluster))
+        yield maker, reader, nbytes if new else 0
 
 
 def kind_of(plan: Plan, stage: StagePlan) -> NodeKind:

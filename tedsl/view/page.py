@@ -26,6 +26,7 @@ SCRIPTS = (
     "listing.js",
     "picture.js",
     "state.js",
+    "roofline.js",
     "panes.js",
     "search.js",
     "main.js",

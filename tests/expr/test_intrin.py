@@ -46,8 +46,6 @@ def test_refused_meanings(op: Any, reason: str) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"fcompute": lambda ins, outs: None}, "no function that builds statements"),
-        ({"binds": {A: 3}}, "no function that builds statements"),
         ({"cpu": 0}, "is no C function"),
         (
             {"cpu": te.llvm_function("define void @f(ptr %a) {\n ret void\n}")},
@@ -62,9 +60,8 @@ def test_refused_meanings(op: Any, reason: str) -> None:
 )
 def test_refused_implementations(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(te.ExprError, match=reason) as caught:
-        fcompute = given.pop("fcompute", None)
         c = te.compute((4, 4), lambda i, j: te.sum(A[i, R] * A2[R, j], axis=R))
-        te.decl_tensor_intrin(c, fcompute, name="wrong", **given)
+        te.decl_tensor_intrin(c, name="wrong", **given)
     assert caught.value.hint
 
 

@@ -129,5 +129,5 @@ def test_late_modules_are_what_they_stand_for() -> None:
 def test_unknown_names_are_still_refused() -> None:
     with pytest.raises(AttributeError, match="tedsl has no attribute 'nothing'"):
         _ = tedsl.nothing  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(AttributeError, match=r"operators are in te\.nn"):
-        _ = tedsl.topi  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match=r"te\.autotune\(outputs\) searches"):
+        _ = tedsl.autotvm  # pyright: ignore[reportAttributeAccessIssue]

@@ -58,6 +58,10 @@ UPWARDS = {
     ("tedsl.tensor.tensor", "tedsl.nn.matmul"),
     ("tedsl.runtime.kernel", "tedsl.explaining.explain"),
     ("tedsl.shown", "tedsl.view"),
+    ("tedsl.tvm", "tedsl"),
+    ("tedsl.tvm.tir", "tedsl"),
+    ("tedsl.tvm.topi", "tedsl.build"),
+    ("tedsl.scheduling.handles.tvm_schedule", "tedsl.build"),
     ("tedsl.ufuncs", "tedsl"),
 }
 """What a low room loads by name from a high one."""

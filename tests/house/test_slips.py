@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.metadata
+import math
 import pickle
 import subprocess
 import sys
@@ -119,8 +120,12 @@ def test_a_schedule_is_nothing_to_search_for() -> None:
 
 
 def test_a_target_that_was_meant_is_named() -> None:
-    for given, meant in (("cuda -arch=sm_90", "cuda:sm_90"), ("nvptx", "cuda"), ("llvm", "cpu"),
-                         ("triton-interpreter", "triton-interpret")):  # fmt: skip
+    for given, meant in (
+        ("cuda:sm90", "cuda"),
+        ("gpu", "mean cuda"),
+        ("hip", "no others"),
+        ("triton-interpreter", "triton-interpret"),
+    ):
         with pytest.raises(BackendError, match=rf"unknown target(.|\n)*do .*{meant}"):
             te.build(small(), target=given)
 
@@ -220,3 +225,30 @@ def test_a_wrong_option_is_told(
             assert str(error)
         except TypeError as error:
             raise AssertionError(f"{name}({option}={wrong!r}): {error!r}") from error
+
+
+def test_what_stands_for_habits_from_elsewhere() -> None:
+    """Methods of arrays, Python's own functions, an index that is missing, `kernel.run`."""
+    x: Any = te.placeholder((4, 6), name="x")
+    anything: Any = te
+    for name in ("T", "reshape", "sum", "transpose"):
+        with pytest.raises(
+            AttributeError, match=rf"a tensor has no attribute '{name}'\n  do .*te\."
+        ):
+            getattr(x, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'transpose'\n  do .*x\[j, i\]"):
+        _ = anything.transpose
+    for wrong in (lambda: x[0] * 2, lambda: 2 - x[0], lambda: x[0] < 1):
+        with pytest.raises(ExprError, match=r"has 2 dimensions and is read with 1 indices"):
+            wrong()
+    with pytest.raises(ExprError, match=r"for max\(\) te\.maximum"):
+        max(x[0, 0], 0)
+    with pytest.raises(ExprError, match=r"te\.exp for math\.exp"):
+        math.exp(x[0, 0])
+
+
+@pytest.mark.cpu
+def test_a_kernel_is_called_itself() -> None:
+    kernel: Any = te.build(small(), "cpu")
+    with pytest.raises(AttributeError, match=r"no attribute 'run'\n  do .*kernel\(a, b\)"):
+        kernel.run()

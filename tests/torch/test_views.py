@@ -136,3 +136,29 @@ def test_a_kernel_is_called_on_tensors_as_they_lie(monkeypatch: pytest.MonkeyPat
             assert len(launched) == each
         with pytest.raises(BackendError, match="31"):
             run((x[:31], y[:31]), {})
+
+
+@pytest.mark.parametrize("kind", ["parts", "conjugated", "bits"])
+def test_views_of_another_type_stay_as_they_are(kind: str) -> None:
+    """Parts of complex numbers, what is conjugated when it is read, bits as another type."""
+
+    def spectrum(x: Any) -> Any:
+        found = torch.fft.rfft(x.transpose(1, 2), dim=1)
+        if kind == "parts":
+            return found.abs() + found.real * found.imag
+        if kind == "conjugated":
+            return torch.view_as_real((found.conj() * 2).resolve_conj())[..., 1].transpose(0, 1)
+        return (x.view(torch.int32).transpose(1, 2) & 0x7FFFFFFF).view(torch.float32) + 1
+
+    x = torch.randn(2, 6, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(spectrum, backend="tedsl")
+    torch.testing.assert_close(compiled(x), spectrum(x))
+    if kind == "bits":
+        return
+    grads = []
+    for function in (compiled, spectrum):
+        own = x.clone().requires_grad_()
+        function(own).square().sum().backward()
+        grads.append(own.grad)
+    torch.testing.assert_close(*grads)

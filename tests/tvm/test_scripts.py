@@ -35,14 +35,10 @@ PRODUCTS = {
 
 
 REFUSED = {
-    "extents_from_an_index": r"no largest value of indptr.*(.|\n)*where=",
-    "roi_average": r"no least one of roi(.|\n)*where=",
     "inline_mixed": r"A1 is also read by A2(.|\n)*inline it",
-    "let_and_reinterpret": r"no attribute 'reinterpret'(.|\n)*a\.view",
-    "fast_exponential": r"no attribute 'reinterpret'(.|\n)*a\.view",
 }
 """What is not there, and what the refusal says: extents that are read, an order of calls in which a
-schedule is illegal for a moment, and bits of one type as those of another."""
+schedule is illegal for a moment."""
 
 
 @pytest.mark.cpu

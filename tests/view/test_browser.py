@@ -80,7 +80,7 @@ def stage(tab: Tab, name: str) -> int:
 def test_the_page_begins_with_the_whole_schedule(tab: Tab, tmp_path: Path) -> None:
     assert tab.text("#title") == "D"
     assert tab.text("#subject") == "kernel for cuda:sm_90"
-    assert tab.texts(".tab") == ["Schedule", "Loop IR", "Triton", "PTX", "Fusion"]
+    assert tab.texts(".tab") == ["Schedule", "Loop IR", "Triton", "PTX", "Fusion", "Roofline"]
     assert tab.text(".position") == "step 9 of 9"
     assert tab.texts(".node .name") == ["A", "B", "C", "bias", "D"]
     assert len(tab.texts(".cluster-title")) == 1
@@ -324,9 +324,44 @@ def test_forty_stages_have_room(browser: Browser, large: Path, tmp_path: Path, s
     tab.close()
 
 
+def test_bytes_stand_on_the_edges_before_and_after(tab: Tab) -> None:
+    shown = "[...document.querySelectorAll('.bytes')].map((e) => e.textContent).filter(Boolean)"
+    assert sorted(tab.run(shown)) == ["16.4 kB", "16.4 kB", "256 B"]
+    assert tab.text(".moved") == "33 kB read from memory"
+    tab.key("Home")
+    assert sorted(tab.run(shown)) == ["16.4 kB", "16.4 kB", "16.4 kB", "256 B"]
+    assert tab.text(".moved") == "49.4 kB read from memory"
+
+
+def test_lines_are_wrapped_until_somebody_says_otherwise(tab: Tab) -> None:
+    wrapped = "document.documentElement.dataset.wrap"
+    assert tab.run(wrapped) == "yes"
+    tab.key("w")
+    assert tab.run(wrapped) == "" and "wrap=0" in tab.run("location.hash")
+
+
+def test_the_roofline_has_a_tab(tab: Tab, tmp_path: Path) -> None:
+    tab.click("#tab-roofline")
+    assert tab.run("document.querySelectorAll('.roof .point').length") == 2
+    assert tab.run("document.querySelectorAll('.roof .limit').length") == 3
+    told = tab.text("#pane-roofline pre")
+    assert "all kernels: " in told and "unfused: " in told and "% of the roof" in told
+    tab.screenshot(tmp_path / "roofline.png")
+
+
+def test_spills_stand_out(tab: Tab) -> None:
+    table = (
+        "(() => { const t = Panes.table({head: ['kernel', 'stack'], "
+        "rows: [['a', '0'], ['b', '1,024']], warned: [1]}); "
+        "return [...t.querySelectorAll('.bad')].map((e) => e.textContent); })()"
+    )
+    assert tab.run(table) == ["1,024"]
+
+
 @pytest.mark.uncompiled("what the default rules make is compiled by their own tests")
 def test_what_a_step_changed_comes_to_sight(browser: Browser, large: Path) -> None:
     tab = browser.open(large)
+    tab.key("w")  # lines that are not wrapped all fit
     inside = (
         "((e, r) => e.top >= r.top && e.bottom <= r.bottom && e.left >= r.left)("
         "document.querySelector('{0}').getBoundingClientRect(),"

@@ -19,7 +19,7 @@ from tedsl.ir.printer import print_module
 from tedsl.scheduling.kernels.printer import print_plan
 from tedsl.target import Target
 from tedsl.view.collect import page_of_kernel, page_of_schedule
-from tedsl.view.data import Change, Page, PlaceKind, to_json
+from tedsl.view.data import Change, Graph, Page, PlaceKind, to_json
 from tedsl.view.page import SCRIPTS, STYLES, in_script, render
 
 CPU = Target.parse("cpu")
@@ -136,8 +136,50 @@ def test_the_graph_follows_the_steps() -> None:
     assert last["A"].cluster == -1
     assert [name for name, node in last.items() if node.output] == ["D"]
     graph = page.graphs[page.steps[-1].graph]
-    pairs = {tuple(page.stages[graph.nodes[end].stage].name for end in e) for e in graph.edges}
-    assert pairs == {("A", "C"), ("B", "C"), ("C", "D"), ("bias", "D")}
+    assert set(pairs_of(page, graph)) == {("A", "C"), ("B", "C"), ("C", "D"), ("bias", "D")}
+
+
+def pairs_of(page: Page, graph: Graph) -> dict[tuple[str, str], int]:
+    """The bytes along each edge, by the names of its ends."""
+    name = [page.stages[node.stage].name for node in graph.nodes]
+    return {(name[a], name[b]): nbytes for a, b, nbytes in graph.edges}
+
+
+def test_edges_carry_the_bytes_that_go_through_memory() -> None:
+    page = page_of_schedule(fused_product(), CPU)
+    square, row = 4 * 64 * 64, 4 * 64
+    before, after = (pairs_of(page, page.graphs[page.steps[n].graph]) for n in (0, -1))
+    inputs = {("A", "C"): square, ("B", "C"): square, ("bias", "D"): row}
+    assert before == {**inputs, ("C", "D"): square}
+    assert after == {**inputs, ("C", "D"): 0}
+
+
+def test_bytes_of_a_tensor_count_once_for_each_kernel_and_only_where_sizes_are_known() -> None:
+    n = te.size_var("n")
+    a, b = te.placeholder((n,), name="a"), te.placeholder((8,), "bfloat16", name="b")
+    c = te.compute((n,), lambda i: a[i] * 2.0, name="c")
+    d = te.compute((8,), lambda i: b[i] + b[7 - i], name="d")
+    e = te.compute((8,), lambda i: d[i] + b[i], name="e")
+    s = te.create_schedule([c, e])
+    outer, _ = s[e].split(e.op.axis[0], 4)
+    s[d].compute_at(s[e], outer)
+    page = page_of_schedule(s, CPU)
+    graph = page.graphs[page.steps[-1].graph]
+    assert pairs_of(page, graph) == {("a", "c"): -1, ("b", "d"): 16, ("d", "e"): 0, ("b", "e"): 0}
+
+
+@pytest.mark.ptxas
+def test_the_roofline_and_what_should_be_none() -> None:
+    kernel = te.build(fused_product(), "cuda:sm_90")
+    page = page_of_kernel(kernel)
+    roof, told = page.roofline, kernel.explain()
+    assert roof is not None and roof.bandwidth > 1e12
+    assert dict(roof.peaks)["float32"] < dict(roof.peaks)["16-bit products of matrix units"]
+    assert [point.name for point in roof.points] == ["all kernels", "unfused"]
+    assert (roof.points[0].flops, roof.points[0].nbytes) == (told.flops, told.nbytes)
+    assert page.resources is not None
+    assert [page.resources.head[n] for n in page.resources.warned] == ["stack"]
+    assert page_of_schedule(fused_product(), CPU).roofline is None
 
 
 def test_a_stage_that_is_inlined_twice_belongs_to_no_kernel() -> None:

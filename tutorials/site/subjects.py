@@ -25,7 +25,8 @@ LANGUAGE = {
         "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 "
         "sinh cosh tanh asinh acosh atanh erf sigmoid relu silu"
     ),
-    "Bits": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift popcount",
+    "Bits": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift popcount bits "
+    "reinterpret",
     "Limits of a type": "min_value max_value infinity isnan isinf isfinite",
     "Code of your own": (
         "extern triton_kernel c_function torch_function decl_tensor_intrin llvm_function "

@@ -31,7 +31,7 @@ MOST = 4096
 _QUICK = {
     *(UnaryOp.NEG, UnaryOp.NOT, UnaryOp.ABS, UnaryOp.SIGN, UnaryOp.FLOOR, UnaryOp.CEIL),
     *(UnaryOp.ROUND, UnaryOp.TRUNC, UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE),
-    *(UnaryOp.SQRT, UnaryOp.POPCOUNT),
+    *(UnaryOp.SQRT, UnaryOp.POPCOUNT, UnaryOp.BITS),
 }
 
 

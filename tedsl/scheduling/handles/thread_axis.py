@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Var
+from tedsl.expr.nodes import Expr, Var
 
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 LANES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -27,6 +27,10 @@ class ThreadAxis:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "var", Var(self.tag, lower=0))
+
+    def equal(self, other: Expr | int) -> Expr:
+        """`self.var.equal(other)`: in TVM a thread axis stands for its index."""
+        return self.var.equal(other)
 
     @property
     def program(self) -> int | None:

@@ -6,13 +6,16 @@ imports the handles.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Const, Expr, Range
 from tedsl.expr.visit import reads
 from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan import Fuse, Split, Unit
 from tedsl.scheduling.plan.graph import is_reduction
 from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.placement.legality import can_inline
@@ -20,15 +23,40 @@ from tedsl.scheduling.regions.infer import infer
 from tedsl.tensor.signatures import explained
 from tedsl.tensor.tensor import ComputeOp
 
+if TYPE_CHECKING:
+    from tedsl.ir.nodes import Module
+
 __all__ = [
     "AutoInlineBroadcast",
     "AutoInlineElemWise",
     "AutoInlineInjective",
+    "Fuse",
     "InferBound",
+    "Rebase",
     "Schedule",
+    "ScheduleOps",
+    "Singleton",
+    "Split",
     "Stage",
     "create_schedule",
 ]
+
+Rebase, Singleton = Unit, Unit
+
+
+@explained
+def ScheduleOps(
+    sch: Schedule, bounds: object = None, debug_keep_trivial_loop: bool = False
+) -> Module:
+    """The loops of a schedule: `te.lower(sch)`, which finds the bounds itself.
+
+    Args:
+        sch: the schedule; it stays as it is.
+        bounds: what `InferBound` gave; not needed.
+        debug_keep_trivial_loop: loops that run once are as the printed nest has them.
+    """
+    lowered: Module = importlib.import_module("tedsl.build").lower(sch)
+    return lowered
 
 
 @explained

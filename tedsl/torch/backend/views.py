@@ -93,8 +93,14 @@ def _view_of(
     except RuntimeError:  # it lies so that this would be a copy
         return None
     parts: Any = [made] if isinstance(made, torch.Tensor) else made
-    same = view.untyped_storage()._cdata
-    return (root, made) if all(e.untyped_storage()._cdata == same for e in parts) else None
+    return (root, made) if all(_is_plain(each, view) for each in parts) else None
+
+
+def _is_plain(part: Any, whole: Any) -> bool:
+    """True for elements of a tensor as they are stored: of its type, neither conjugated nor negated
+    where they are read (parts of complex numbers are other types)."""
+    same = part.untyped_storage()._cdata == whole.untyped_storage()._cdata
+    return same and part.dtype is whole.dtype and not (part.is_conj() or part.is_neg())
 
 
 def _is_view(target: Any) -> bool:

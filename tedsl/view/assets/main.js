@@ -56,6 +56,10 @@
     if (event.target.closest(".link")) return;
     State.set({ stage: stage === State.now.stage ? -1 : stage });
   });
+  function showWrap({ wrap }) {
+    document.documentElement.dataset.wrap = wrap ? "yes" : "";
+    byId("wrap").setAttribute("aria-pressed", wrap);
+  }
   State.listen((now, changed) => {
     const step = page.steps[now.step];
     canvas.show(step.graph);
@@ -64,8 +68,7 @@
       byId("pinned").textContent = rules(now.stage, "pin");
       if (now.stage >= 0) canvas.reveal(now.stage);
     }
-    document.documentElement.dataset.wrap = now.wrap ? "yes" : "";
-    byId("wrap").setAttribute("aria-pressed", now.wrap);
+    showWrap(now);
     if (changed.has("theme")) document.documentElement.dataset.theme = now.theme;
   });
   State.listen(Panes.show);
@@ -132,6 +135,7 @@
 
   // Begin with what the address says.
   Panes.buildTabs();
+  showWrap(State.now);
   const everything = new Set(Object.keys(State.now));
   Object.assign(State.now, { stage: -1 });
   canvas.show(page.steps[State.now.step].graph);

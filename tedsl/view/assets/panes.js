@@ -34,7 +34,7 @@ const Panes = (() => {
   }
 
   // Schedule: the steps, and the loop nest after one of them.
-  const schedule = { list: null, slider: null, position: null, nest: null };
+  const schedule = { list: null, slider: null, position: null, moved: null, nest: null };
 
   function buildSchedule(pane) {
     const slider = make("input", "slider", {
@@ -43,6 +43,7 @@ const Panes = (() => {
     slider.disabled = page.steps.length < 2;
     slider.addEventListener("input", () => State.set({ step: Number(slider.value) }));
     const position = make("output", "position");
+    const moved = make("output", "moved", { title: "tensors that kernels have from memory, each once" });
     const go = (by) => () => State.set({ step: State.now.step + by });
     pane.append(
       make(
@@ -53,6 +54,7 @@ const Panes = (() => {
         button("\u203a", "next step (right arrow)", go(1)),
         button("\u00bb", "last step (End)", () => State.set({ step: page.steps.length - 1 })),
         position,
+        moved,
       ),
     );
     const list = make("ol", "steps", { start: 0, "aria-label": "the schedule as Python" });
@@ -66,13 +68,15 @@ const Panes = (() => {
     });
     const nest = make("div", "scroll nest");
     pane.append(make("div", "split", {}, make("div", "scroll side", {}, list), nest));
-    Object.assign(schedule, { list, slider, position, nest });
+    Object.assign(schedule, { list, slider, position, moved, nest });
   }
 
   function showSchedule() {
     const { step } = State.now;
     schedule.slider.value = step;
     schedule.position.textContent = `step ${step} of ${page.steps.length - 1}`;
+    const moved = Store.moved(page.steps[step].graph);
+    schedule.moved.textContent = moved && `${moved} read from memory`;
     for (const item of schedule.list.children) {
       const here = Number(item.dataset.step) === step;
       item.classList.toggle("here", here);
@@ -131,8 +135,11 @@ const Panes = (() => {
     };
   }
 
-  function table({ head, rows }) {
-    const cells = (tag, row) => make("tr", "", {}, ...row.map((text) => make(tag, "", {}, text)));
+  /** Figures; what is warned of and is not 0, such as spills, stands out. */
+  function table({ head, rows, warned }) {
+    const bad = (text, at) => (warned.includes(at) && /[1-9]/.test(text) ? "bad" : "");
+    const cells = (tag, row) =>
+      make("tr", "", {}, ...row.map((text, at) => make(tag, tag === "td" ? bad(text, at) : "", {}, text)));
     const body = make("tbody", "", {}, ...rows.map((row) => cells("td", row)));
     return make("div", "figures", {}, make("table", "", {}, make("thead", "", {}, cells("th", head)), body));
   }
@@ -145,7 +152,18 @@ const Panes = (() => {
     pane.append(scroll);
   }
 
-  const builders = { schedule: buildSchedule, ir: buildIr, fusion: buildFusion };
+  function buildRoofline(pane) {
+    const { roofline } = page;
+    const scroll = make("div", "scroll told");
+    scroll.append(make("h2", "", {}, `${roofline.device}, by the model`));
+    const seen = Roof.placed(roofline);
+    if (seen.length) scroll.append(Roof.picture(roofline, (stage) => State.set({ stage })));
+    const none = "nothing here computes with floats: memory alone counts";
+    scroll.append(make("pre", "", {}, seen.map((point) => Roof.told(roofline, point)).join("\n") || none));
+    pane.append(scroll);
+  }
+
+  const builders = { schedule: buildSchedule, ir: buildIr, fusion: buildFusion, roofline: buildRoofline };
   const showers = { schedule: showSchedule, ir: showIr };
   const built = new Map();
 
@@ -274,5 +292,5 @@ const Panes = (() => {
     return [...(inside ? pane.querySelector(inside) : pane).querySelectorAll(".line:not(.gone)")];
   }
 
-  return { buildTabs, show, occurrence, select, linesOf };
+  return { buildTabs, show, occurrence, select, linesOf, table };
 })();

@@ -75,6 +75,19 @@ const Picture = (() => {
     return draw("text", { class: "cluster-title", x: x + 11, y: y + 16 }, text);
   }
 
+  /** The bytes that go along the edges through memory, where each begins; those of one tensor that
+   * several kernels read below each other. */
+  function bytesElements(edges, placed) {
+    const starts = new Map();
+    return edges.flatMap(([maker, , count], at) => {
+      if (!count) return [];
+      const { x, y } = placed[at].points[0];
+      const row = starts.get(maker) ?? 0;
+      starts.set(maker, row + 1);
+      return [draw("text", { class: "bytes", x: x + 5, y: y + 12 + 11 * row }, Store.bytes(count))];
+    });
+  }
+
   /** The picture of graph number `at`. */
   function drawing(at) {
     const graph = Store.graphs[at];
@@ -88,7 +101,9 @@ const Picture = (() => {
       }),
     );
     const nodes = graph.nodes.map((node, place) => nodeElement(node, found.nodes[place]));
-    return draw("g", {}, ...found.boxes.map(boxElement), ...edges, ...found.boxes.map(titleElement), ...nodes);
+    const bytes = bytesElements(graph.edges, found.edges);
+    const under = [...found.boxes.map(boxElement), ...edges, ...found.boxes.map(titleElement)];
+    return draw("g", {}, ...under, ...bytes, ...nodes);
   }
 
   /** The part of the page that shows the graph. */

@@ -9,6 +9,7 @@ const State = (() => {
     { key: "ir", title: "Loop IR" },
     ...page.code.map((code, at) => ({ key: `code${at}`, title: code.title, code: at })),
     ...(page.explanation.length ? [{ key: "fusion", title: "Fusion" }] : []),
+    ...(page.roofline ? [{ key: "roofline", title: "Roofline" }] : []),
   ];
   const now = {
     tab: "schedule",
@@ -16,7 +17,7 @@ const State = (() => {
     pass: Math.max(0, page.passes.length - 1),
     stage: -1,
     only: false,
-    wrap: false,
+    wrap: true,
     theme: "",
   };
   const listeners = [];
@@ -38,7 +39,8 @@ const State = (() => {
     if (location.protocol === "about:") return; // the frame of a notebook has no address
     const parts = new URLSearchParams({ tab: now.tab, step: now.step, pass: now.pass });
     if (now.stage >= 0) parts.set("stage", page.stages[now.stage].name);
-    for (const key of ["only", "wrap"]) if (now[key]) parts.set(key, "1");
+    if (now.only) parts.set("only", "1");
+    if (!now.wrap) parts.set("wrap", "0");
     if (now.theme) parts.set("theme", now.theme);
     history.replaceState(null, "", `#${parts}`);
   }
@@ -54,7 +56,8 @@ const State = (() => {
     if (parts.has("stage")) {
       found.stage = page.stages.findIndex((stage) => stage.name === parts.get("stage"));
     }
-    for (const key of ["only", "wrap"]) if (parts.get(key) === "1") found[key] = true;
+    if (parts.get("only") === "1") found.only = true;
+    if (parts.has("wrap")) found.wrap = parts.get("wrap") !== "0";
     if (["light", "dark"].includes(parts.get("theme"))) found.theme = parts.get("theme");
     return found;
   }

@@ -48,6 +48,19 @@ const Store = (() => {
     edges: graph.edges,
   }));
 
+  /** Bytes in words; nothing for what does not go through memory. */
+  function bytes(count) {
+    if (count <= 0) return count < 0 ? "?" : "";
+    const at = Math.min(4, Math.floor(Math.log10(count) / 3));
+    return `${Number((count / 1000 ** at).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][at]}`;
+  }
+
+  /** What the kernels of a graph read from memory; nothing where a call gives the sizes. */
+  function moved(at) {
+    const each = graphs[at].edges.map((edge) => edge[2]);
+    return each.includes(-1) ? "" : bytes(each.reduce((sum, count) => sum + count, 0));
+  }
+
   /** The stages that a line names, each once. */
   function stagesOf(id) {
     return [...new Set(lines[id].marks.map((mark) => mark.stage))];
@@ -60,5 +73,5 @@ const Store = (() => {
     return found;
   }
 
-  return { page, lines, nests, irs, graphs, stagesOf, count };
+  return { page, lines, nests, irs, graphs, bytes, moved, stagesOf, count };
 })();

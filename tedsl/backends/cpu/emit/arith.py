@@ -60,6 +60,8 @@ def unary(fn: Function, op: UnaryOp, dtype: DType, value: Value) -> Value:
             return (x.abs() < float("inf")).value
         case UnaryOp.FLOOR | UnaryOp.CEIL | UnaryOp.ROUND | UnaryOp.TRUNC:
             return x.call(_ROUNDING[op]).value
+        case UnaryOp.BITS:
+            return x.bits().value
         case UnaryOp.SQRT:
             return finish(x.sqrt(), dtype)
         case UnaryOp.RSQRT:
@@ -88,6 +90,8 @@ def _unary_integer(x: Num, op: UnaryOp, dtype: DType) -> Num:
             return positive.where(x.const(1), low)
         case UnaryOp.POPCOUNT:
             return x.call("ctpop")
+        case UnaryOp.BITS:
+            return x.floats()
         case UnaryOp.ISNAN | UnaryOp.ISINF:
             return Num(x.fn, x.value).compare("ne", x)
         case UnaryOp.ISFINITE:

@@ -51,7 +51,7 @@ UNIT, UNIT_POINTS = 6.0, 16 * 8 * 16
 # Instructions of a load or store, and bytes of the widest one.
 ACCESS, WIDEST = 3.0, 16
 _CHEAP = frozenset(
-    {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.ABS, UnaryOp.EXP2, UnaryOp.SQRT, UnaryOp.RSQRT}
+    {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.ABS, UnaryOp.EXP2, UnaryOp.SQRT, UnaryOp.RSQRT, UnaryOp.BITS}
 )
 _QUICK = frozenset({UnaryOp.EXP, UnaryOp.SIGMOID, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.TRUNC})
 _DIVISIONS = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})

@@ -46,7 +46,7 @@ import numpy as np
 
 from tedsl.backends.triton.math import sincos16
 from tedsl.backends.triton.math.accuracy import Allowance
-from tedsl.dtypes import DType, Kind
+from tedsl.dtypes import SAME_BITS, DType, Kind
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
 
@@ -250,6 +250,8 @@ def unary(op: UnaryOp, x: Text, dtype: DType) -> Text:
 
     Requires: `x` is a name when `op` is in `TWICE`.
     """
+    if op is UnaryOp.BITS:
+        return Text(f"{x.at(ATOM)}.to({triton_type(SAME_BITS[dtype])}, bitcast=True)")
     if not dtype.is_float:
         return _integer_unary(op, x, dtype)
     match op:

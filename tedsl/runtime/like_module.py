@@ -1,0 +1,108 @@
+"""What TVM's compiled modules can do, for kernels: `time_evaluator`, `get_source`.
+
+`Kernel` has these methods.  Imports `timing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tedsl.runtime.timing import measure, measure_cuda
+from tedsl.tvm.devices import Device
+
+
+def convert(value: Any) -> Any:
+    """The value itself: numbers, texts and lists need no other form here."""
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of a call, one result for each repeat."""
+
+    results: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return float(np.mean(self.results))
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return float(np.median(self.results))
+
+    @property
+    def min(self) -> float:
+        """The shortest."""
+        return min(self.results)
+
+    @property
+    def max(self) -> float:
+        """The longest."""
+        return max(self.results)
+
+    @property
+    def std(self) -> float:
+        """How far they are apart, by the standard deviation."""
+        return float(np.std(self.results))
+
+
+class LikeModule:
+    """The methods of TVM's modules."""
+
+    __slots__ = ()
+
+    @property
+    def entry_name(self) -> str:
+        """What `time_evaluator` is given: the kernel is its own entry."""
+        return "__tvm_main__"
+
+    @property
+    def entry_func(self) -> Any:
+        """The kernel itself."""
+        return self
+
+    @property
+    def imported_modules(self) -> list[Any]:
+        """The kernel itself, whose source has the code of all of it."""
+        return [self]
+
+    def get_source(self: Any, fmt: str = "") -> str:
+        """The generated program, or with `"asm"` or `"ptx"` what the target's compiler made of it
+        (`kernel.source`, `kernel.asm`)."""
+        return str(self.asm if fmt in ("asm", "ptx", "s") else self.source)
+
+    def time_evaluator(
+        self: Any,
+        func_name: str = "",
+        dev: Device | None = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        **options: object,
+    ) -> Callable[..., Times]:
+        """A function that is called as the kernel is, and gives the times of its calls.
+
+        `te.runtime.measure` and `te.runtime.measure_cuda`, which this is, take samples until they
+        agree; here there are as many as TVM's scripts ask for.
+
+        Args:
+            func_name: the kernel is the only one.
+            dev: the device; the arrays have one.
+            number: as many calls at least are one sample.
+            repeat: samples.
+            min_repeat_ms: so long a sample is at least.
+            options: others of TVM's, which are not needed here.
+        """
+        timer: Any = measure_cuda if self.target.kind == "cuda" else measure
+
+        def timed(*arrays: Any) -> Times:
+            stats = timer(lambda: self(*arrays), repeats=max(3, repeat))
+            return Times(tuple(stats.samples[: max(1, repeat)]))
+
+        return timed

@@ -1,0 +1,63 @@
+"""TVM's devices: `tvm.cpu(0)`, `tvm.cuda(0)`, `tvm.device("llvm", 0)`.
+
+A kernel here runs where its arrays are; a device says where `nd.array` puts one.  Imports `detect`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from tedsl.detect import gpu_here
+from tedsl.target import Target, TargetKind
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place for arrays: of `device_type` "cpu" or "cuda", the number `index` of its kind."""
+
+    device_type: str
+    index: int = 0
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is such a device here."""
+        return self.device_type == "cpu" or gpu_here() is not None
+
+    def sync(self) -> None:
+        """Wait for the kernels that were launched on it."""
+        if self.device_type != "cpu":
+            torch: Any = importlib.import_module("torch")
+            torch.cuda.synchronize(self.index)
+
+    def __str__(self) -> str:
+        return f"{self.device_type}({self.index})"
+
+
+def device(dev_type: str, dev_id: int = 0) -> Device:
+    """The device of a target.
+
+    Args:
+        dev_type: `"cpu"`, `"cuda"` or a target's text, `"llvm"`.
+        dev_id: its number, of several.
+
+    Raises:
+        BackendError: there is no such target.
+    """
+    kind = Target.parse(dev_type).kind
+    return Device("cuda" if kind is TargetKind.CUDA else "cpu", dev_id)
+
+
+def cpu(dev_id: int = 0) -> Device:
+    """The processor."""
+    return Device("cpu", dev_id)
+
+
+def cuda(dev_id: int = 0) -> Device:
+    """A GPU."""
+    return Device("cuda", dev_id)
+
+
+gpu = cuda
+context = device
