@@ -462,13 +462,13 @@ class Reduction:
         """The guards inside, less those that say for each lane what is folded into it (of skewed
         loops, say), and these, which belong to the update: where the last iteration of a loop runs
         by itself, they would look like guards of lanes that are no results."""
-        loops = self.stage.leaf_axes
+        loops = frozenset(self.stage.leaf_axes)
         vectorized = {a for a in loops if self.stage.mark(a).kind is LoopKind.VECTORIZED}
         kept: list[Expr] = []
         mixed: list[Expr] = []
         for guard in self._guards(inside=True):
             axes = axes_of(guard)
-            folds = any(axis.kind is AxisKind.REDUCE for axis in axes)
+            folds = any(axis.kind is AxisKind.REDUCE and axis in loops for axis in axes)
             lanes = any(axis.kind is AxisKind.DATA and axis in vectorized for axis in axes)
             (mixed if folds and lanes else kept).append(guard)
         return tuple(kept), tuple(mixed)

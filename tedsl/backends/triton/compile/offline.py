@@ -361,7 +361,10 @@ def shared_of(request: Mapping[str, Any]) -> dict[str, Any]:
     kernel = _compiled(request)
     driver = importlib.import_module("triton.backends.nvidia.driver")
     # Until 3.6 each signature has a launcher in C of its own, over which gcc takes half a second.
+    # It keeps the type of descriptors that the driver's module has when it is loaded.
     if hasattr(driver, "make_launcher") and has_driver():
+        if getattr(driver, "PyCUtensorMap", True) is None:
+            driver.CudaUtils()
         driver.CudaLauncher(kernel.src, kernel.metadata)
     return {"shared": int(kernel.metadata.shared)}
 
