@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import importlib
 import os
 import signal
 import subprocess
@@ -247,6 +248,7 @@ def test_a_fork_has_no_processes_of_its_parent(processors: None) -> None:
 def test_launchers_of_signatures_are_made_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes the type of descriptors from the driver's module, which has one as soon as its
     utilities are loaded: a launcher made before that would refuse all descriptors."""
+    importlib.import_module("triton")  # which loads its drivers
     made: list[object] = []
     driver = SimpleNamespace(make_launcher=None, PyCUtensorMap=None)
     driver.CudaUtils = lambda: setattr(driver, "PyCUtensorMap", object)
