@@ -73,6 +73,10 @@ class Lowered(Module):
         object.__setattr__(made, "args", args)
         return made
 
+    def __reduce__(self) -> tuple[type[Module], tuple[object, ...]]:
+        """On disk it is the module."""
+        return Module, tuple(getattr(self, each.name) for each in fields(Module))
+
 
 Result = TypeVar("Result")
 Dump = Callable[[str, "pipeline.Nests | Module"], None]

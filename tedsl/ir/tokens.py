@@ -85,7 +85,7 @@ class Tokens:
             self(cast("Any", node).fingerprint)
             return
         parts = self.parts(node)
-        self.tokens.append(f"{type(node).__qualname__} {len(parts)}")
+        self.tokens.append(f"{_name(type(node))} {len(parts)}")
         for part in parts:
             self(part)
 
@@ -95,6 +95,12 @@ _PLAIN = frozenset((type(None), bool, int, float))
 
 has_fields = cache(is_dataclass)
 """True for the type of a dataclass."""
+
+
+@cache
+def _name(kind: type) -> str:
+    """The dataclass that a type is, or is derived from without fields of its own."""
+    return next(c.__qualname__ for c in kind.__mro__ if "__dataclass_fields__" in vars(c))
 
 
 @cache
