@@ -372,3 +372,29 @@ def test_guards_of_skewed_lanes_are_no_guards_of_results() -> None:
     rng = np.random.default_rng(0)
     data = {t: rng.standard_normal(t.shape, np.float32) for t in (a, b)}
     _agrees(s, data)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_cascades_of_columns_are_left_whole(parts: int) -> None:
+    """One in one part was split by another rule, with a knob of the same name: a refusal."""
+    x, r = te.placeholder((1000, 64), name="x"), te.reduce_axis((0, 1000), name="r")
+    m = te.compute((64,), lambda i: te.max(x[r, i], axis=r), name="m")
+    t = _columns(x, "t", lambda k, i: x[k, i] * 2.0 - m[i])
+    s = schedule_for([m, t], "cuda:sm_90", {"t.parts": parts})
+    assert not s.fallbacks
+    _agrees(s, {x: np.random.default_rng(0).integers(-3, 4, (1000, 64)).astype("f4")})
+
+
+def test_pairs_are_read_by_other_results_too() -> None:
+    """A result that lies across the other runs beside it, which a tile of pairs knew nothing of."""
+    n, k = te.size_var("n", "int64"), te.reduce_axis((0, 24), name="k")
+    a, b = te.placeholder((n, 24), name="a"), te.placeholder((24, 40), name="b")
+    c = te.compute(
+        (n, 40), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k, where=i * 2 < k), name="c"
+    )
+    d = te.compute((n, 40), lambda i, j: c[i, j] + 1.0, name="d")
+    e = te.compute((40, n), lambda i, j: d[j, i] * 2.0, name="e")
+    s = schedule_for([e, d], "cuda:sm_90")
+    assert not s.fallbacks
+    rng = np.random.default_rng(0)
+    _agrees(s, {a: rng.integers(-3, 4, (30, 24)).astype("f4"), b: np.ones((24, 40), "f4")}, {n: 30})

@@ -346,9 +346,12 @@ def _parts(
         return 1
     if programs >= MANY_PROGRAMS * gpu_of(s).sms or not any_order(view[group.inner[0]]):
         return 1
+    name = f"{s[group.root].name}.parts"
+    if any(knob.name == name for knob in s.knobs):  # of its cascade, which is left whole
+        return 1
     most = folded // (2 * depth)
     fitting = max(1, min(1024, enough // programs, folded // depth))
-    return pick(s, f"{s[group.root].name}.parts", PARTS, pow2_at_least(fitting), max(1, most))
+    return pick(s, name, PARTS, pow2_at_least(fitting), max(1, most))
 
 
 def _fold_inside(s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axis) -> None:

@@ -81,7 +81,8 @@ def _worth_a_tile(axes: Sequence[Axis]) -> bool:
 
 def pairs(s: Schedule, view: View, group: Group) -> tuple[Axis, Axis] | None:
     """The axes M and N of the root, for a kernel of a pairwise reduction and its epilogue."""
-    if len(group.inner) != 1 or not same_axes(group.rows, view[group.root].axes):
+    alone = len(group.inner) == 1 and not group.beside
+    if not alone or not same_axes(group.rows, view[group.root].axes):
         return None
     (name,) = group.inner
     found, results = sides(view[name]), volume(view[name].axes)
