@@ -106,7 +106,7 @@ def lead(
 
 def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
     """Fuse a pointwise kernel into the loops of an earlier one of the same axes, which has tiles of
-    two of them and reads the same input (the knob `beside`); True when that was chosen."""
+    two of them and reads the same input (the knob `in_tiles`); True when that was chosen."""
     if not all_computed(s):
         return False
     view = definitions(s)
@@ -123,7 +123,7 @@ def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
     for leader in beside.free(s, alike, [name]) if None not in sizes else ():
         if not _joins(s, name, leader):
             continue
-        if not flip(s, f"{name}.beside", True):
+        if not flip(s, f"{name}.in_tiles", True):
             return False
         _joined(s, name, beside, leader, loops=True)
         return True

@@ -398,3 +398,22 @@ def test_pairs_are_read_by_other_results_too() -> None:
     assert not s.fallbacks
     rng = np.random.default_rng(0)
     _agrees(s, {a: rng.integers(-3, 4, (30, 24)).astype("f4"), b: np.ones((24, 40), "f4")}, {n: 30})
+
+
+def test_rows_of_scans_lie_in_several_lanes_of_a_dimension() -> None:
+    """Two dimensions of a tile make one of the row that an iteration takes over (KeyError)."""
+    n = te.size_var("n", "int32")
+    start, x = te.placeholder((1, 9), name="start"), te.placeholder((n, 9), name="x")
+    state = te.placeholder((n, 9), name="state")
+    init = te.compute((1, 9), lambda i, j: start[i, j], name="init")
+    update = te.compute((n, 9), lambda i, j: state[i - 1, j] * 0.5 + x[i, j], name="update")
+    scan = te.scan(init, update, state, name="scan")
+    s = te.create_schedule(scan)
+    steps, lanes = s[scan].op.axis
+    outer, inner = s[scan].split(lanes, factor=2)
+    above, outer = s[scan].split(outer, factor=8)
+    s[scan].reorder(above, steps, outer, inner)
+    _, within = s[update].split(s[update].op.axis[1], factor=8)
+    s[update].vectorize(within)
+    data = {t: np.ones((1 if t is start else 6, 9), np.float32) for t in (start, x)}
+    _agrees(s, data, {n: 6})

@@ -50,7 +50,7 @@ def _neighbours(view: View, group: Group, lane: Axis) -> tuple[Axis, ...]:
             continue
         op, known = view[name], group.axes[name]
         near = neighbours(op.axes, list(reads_of(op)))[-1]
-        mine = [known.get(axis) for axis in near if extent_of(axis) is not None]
+        mine = [known.get(axis) for axis in near if extent_of(axis)]
         found = [lane]
         while (before := place - len(found)) >= 0 and len(found) < len(mine):
             if mine[-1] is not lane or mine[-1 - len(found)] is not order[before]:

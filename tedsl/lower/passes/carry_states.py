@@ -250,6 +250,8 @@ def _places(row: _Row, reader: Stmt, load: Load) -> tuple[Expr, ...]:
         a, b = _along(row.store, mine), _along(reader, theirs)
         if a is not None and b is not None:
             found[own[a.axis]] = b.axis
+        else:  # several in one dimension are those of the store itself
+            found.update((own[axis], axis) for axis in axes_of(mine) if axis in own)
     return tuple(found[n] for n in range(len(own)))
 
 
