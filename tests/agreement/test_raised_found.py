@@ -417,3 +417,23 @@ def test_rows_of_scans_lie_in_several_lanes_of_a_dimension() -> None:
     s[update].vectorize(within)
     data = {t: np.ones((1 if t is start else 6, 9), np.float32) for t in (start, x)}
     _agrees(s, data, {n: 6})
+
+
+def test_folds_of_a_turned_tile_meet_what_was_there() -> None:
+    """A tile whose dimensions run in another order than those of the buffer that it is folded
+    into, which has a value already: Triton met blocks of 8 times 2 and 2 times 8."""
+    x, k = te.placeholder((17, 17, 5), "float16", name="x"), te.reduce_axis((0, 17), name="k")
+    t = te.compute((17, 5), lambda i, j: te.max(x[k, i, j], axis=k), name="t")
+    s = te.create_schedule(t)
+    _, inner = s[t].split(t.op.reduce_axis[0], factor=4)
+    part, _ = s[t].split(inner, factor=2)
+    parts = s[s.rfactor(t, part, factor_axis=-1)]
+    i, j, part = parts.op.axis
+    outer, inner = parts.op.reduce_axis
+    s[t].reverse_compute_at(parts, i)
+    parts.reorder(i, outer, part, inner, j)
+    parts.vectorize(inner)
+    data = np.random.default_rng(0).integers(-4, 5, (17, 17, 5)).astype(np.float16)
+    _agrees(s, {x: data})
+    got = te.build(s, "triton-interpret", cache=False)(data)
+    np.testing.assert_array_equal(got, data.max(0))

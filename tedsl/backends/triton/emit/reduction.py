@@ -381,9 +381,10 @@ def _into_locals(update: Update, results: list[Value]) -> None:
             writer.line(f"{locals_[0].name} += {term}{zero}")
             writer.assigned(stmt.buffers)
             return
+        old = [_in_tile_order(each) for each in old]
         new = _combined(update, old, results)
         if masked:
-            mask = printer.mask(update.parts, update.kept).text
+            mask = printer.mask(update.parts, old[0].dims).text
             new = [
                 Value(Text(f"tl.where({mask}, {n.text.text}, {o.text.text})"), n.dims, n.dtype)
                 for n, o in zip(new, old, strict=True)
@@ -398,6 +399,15 @@ def _into_locals(update: Update, results: list[Value]) -> None:
 def _ordered(update: Update, value: Value) -> Value:
     """`value` with its dimensions in the order of the buffer."""
     wanted = tuple(axis for axis in update.kept if axis in value.dims)
+    if wanted == value.dims:
+        return value
+    order = ", ".join(str(value.dims.index(axis)) for axis in wanted)
+    return Value(Text(f"tl.permute({value.text.text}, ({order}))"), wanted, value.dtype)
+
+
+def _in_tile_order(value: Value) -> Value:
+    """`value`, of a buffer, with its dimensions in the order of the tile."""
+    wanted = tuple(sorted(value.dims))
     if wanted == value.dims:
         return value
     order = ", ".join(str(value.dims.index(axis)) for axis in wanted)
