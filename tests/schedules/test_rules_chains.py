@@ -16,6 +16,8 @@ from rule_checks import drawn, interpreted
 import tedsl as te
 from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
+from tedsl.ir.nodes import Accumulate, Dot
+from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.handles.schedule import Schedule
@@ -185,3 +187,16 @@ def test_attention_and_its_gradients_on_hopper(depth: int, causal: bool) -> None
             assert "wgmma.mma_async" in info.ptx and "cp.async.bulk.tensor" in info.ptx
             assert info.shared <= 227 << 10
             assert info.stack is None or info.stack <= 32
+
+
+@pytest.mark.parametrize("keys", [4096, 13502, 1000])
+def test_products_of_the_last_keys_are_dots_too(keys: int) -> None:
+    """Lanes beyond the last key are no results of the first product, whatever loop the condition
+    stands in: what is only masked is no sum of products written out."""
+    q, k, v = (te.placeholder((1, keys, 64), "float16", name=name) for name in "qkv")
+    s = schedule_for(te.nn.attention(q, k, v, causal=True), "cuda:sm_90")
+    module = lower(s.plan, Target.parse("cuda:sm_90"))
+    found = [stmt for func in module.funcs for stmt in walk_stmts(func.body)]
+    assert sum(isinstance(stmt, Dot) for stmt in found) >= 2
+    folds = (stmt for stmt in found if isinstance(stmt, Accumulate))
+    assert all(sum(t.extent > 1 for t in fold.tile) <= 2 for fold in folds)
