@@ -408,6 +408,7 @@ def test_rows_of_scans_lie_in_several_lanes_of_a_dimension() -> None:
     init = te.compute((1, 9), lambda i, j: start[i, j], name="init")
     update = te.compute((n, 9), lambda i, j: state[i - 1, j] * 0.5 + x[i, j], name="update")
     scan = te.scan(init, update, state, name="scan")
+    assert isinstance(scan, te.Tensor)
     s = te.create_schedule(scan)
     steps, lanes = s[scan].op.axis
     outer, inner = s[scan].split(lanes, factor=2)
