@@ -9,7 +9,7 @@ is no single operator, becomes a combine function of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.backends.triton.emit import address
@@ -373,7 +373,7 @@ def _into_locals(update: Update, results: list[Value]) -> None:
         ]
         in_place = old[0].dtype not in HALF and not old[0].dtype.is_bool
         if reducer.operator is BinaryOp.ADD and in_place:
-            term = printer.expand(_ordered(update, results[0]), update.kept).text
+            term = printer.expand(_ordered(results[0], update.kept), update.kept).text
             again = update.reduced and stmt.buffers[0] in writer.updated_again
             # Triton's pass TritonGPUOptimizeThreadLocality fails on a sum of what is loaded that
             # is added to anything but the variable of the loop; a sum plus 0.0 is no such sum.
@@ -381,7 +381,7 @@ def _into_locals(update: Update, results: list[Value]) -> None:
             writer.line(f"{locals_[0].name} += {term}{zero}")
             writer.assigned(stmt.buffers)
             return
-        old = [_in_tile_order(each) for each in old]
+        old = [_ordered(each, sorted(update.kept)) for each in old]
         new = _combined(update, old, results)
         if masked:
             mask = printer.mask(update.parts, old[0].dims).text
@@ -390,28 +390,19 @@ def _into_locals(update: Update, results: list[Value]) -> None:
                 for n, o in zip(new, old, strict=True)
             ]
     for local, buffer, value in zip(locals_, stmt.buffers, new, strict=True):
-        text = whole(printer, _ordered(update, value), update.kept, block_shape(buffer))
+        text = whole(printer, _ordered(value, update.kept), update.kept, block_shape(buffer))
         writer.line(f"{local.name} = {text}")
         local.defined = True
     writer.assigned(stmt.buffers)
 
 
-def _ordered(update: Update, value: Value) -> Value:
-    """`value` with its dimensions in the order of the buffer."""
-    wanted = tuple(axis for axis in update.kept if axis in value.dims)
+def _ordered(value: Value, order: Iterable[int]) -> Value:
+    """`value` with its dimensions in that order: of the buffer, or of the tile."""
+    wanted = tuple(axis for axis in order if axis in value.dims)
     if wanted == value.dims:
         return value
-    order = ", ".join(str(value.dims.index(axis)) for axis in wanted)
-    return Value(Text(f"tl.permute({value.text.text}, ({order}))"), wanted, value.dtype)
-
-
-def _in_tile_order(value: Value) -> Value:
-    """`value`, of a buffer, with its dimensions in the order of the tile."""
-    wanted = tuple(sorted(value.dims))
-    if wanted == value.dims:
-        return value
-    order = ", ".join(str(value.dims.index(axis)) for axis in wanted)
-    return Value(Text(f"tl.permute({value.text.text}, ({order}))"), wanted, value.dtype)
+    places = ", ".join(str(value.dims.index(axis)) for axis in wanted)
+    return Value(Text(f"tl.permute({value.text.text}, ({places}))"), wanted, value.dtype)
 
 
 def whole(printer: Printer, value: Value, dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
