@@ -273,8 +273,8 @@ def build_beside(
 
 
 def build_from_json(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Build what `build_beside` has written down: in a process that touches no device, and needs no
-    PyTorch."""
+    """Build what `build_beside` has written down: in a process that touches no device, and does not
+    load PyTorch."""
     detect.take_for_here(devices.gpu_from_json(given["gpu"]))
     read = workload.Workload.from_json(given["workload"])
     made = build(list(read.outputs), "cuda")

@@ -25,6 +25,7 @@ from lesson import Lesson, check, title, to_torch
 
 # tvm: import tvm; from tvm import te
 import tedsl as te
+from tedsl import tvm
 
 lesson = Lesson.begin(__doc__)
 # tvm: tgt = "llvm", or "cuda"
@@ -420,7 +421,7 @@ refused(lambda: names.hybrid.script(refused))
 
 # %% TVM's module itself: `from tedsl import tvm` in a script that says `tvm.` everywhere
 title("tvm")
-held = te.nd.array(np.arange(4, dtype="float32"))
+held = tvm.nd.array(np.arange(4, dtype="float32"))
 print(held.numpy(), held.shape)
 
 # %% A check of every line while a script is carried over

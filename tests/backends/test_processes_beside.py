@@ -24,7 +24,6 @@ from tedsl.backends.triton.compile import offline
 from tedsl.backends.triton.emit.module import emit
 from tedsl.build import build_beside
 from tedsl.devices import GPUS, gpu_from_json, gpu_to_json
-from tedsl.runtime.cache import lowered
 from tedsl.runtime.cache.disk import disk_cache
 from tedsl.tensor.tensor import Tensor
 
@@ -62,6 +61,11 @@ def softmax_of_product() -> list[Tensor]:
     return [te.nn.softmax(te.nn.matmul(a, b))]
 
 
+def code(made: offline.CompiledInfo) -> tuple[object, ...]:
+    """All that the hardware sees: debug sections name the files of who compiled it."""
+    return made.code, made.registers, made.stack, made.function
+
+
 def test_the_code_is_that_of_this_process(where: Beside) -> None:
     target = "cuda:sm_90"
     schedule = te.schedule_for(softmax_of_product(), target)
@@ -70,26 +74,8 @@ def test_the_code_is_that_of_this_process(where: Beside) -> None:
     for request in requests:
         made = made_beside(where, f"{MODULE}:info_of", request)
         assert made is not None
-        assert offline._unpack(made) == offline.compile_request(request)
+        assert code(offline._unpack(made)) == code(offline.compile_request(request))
         assert made_beside(where, f"{MODULE}:shared_of", request) == offline.shared_of(request)
-
-
-def test_a_kernel_is_found_on_disk(where: Beside) -> None:
-    outputs = softmax_of_product()
-    key = "5" * 64
-    taken = build_beside(where, outputs, key, [])
-    disk = disk_cache()
-    assert disk is not None
-    found = lowered.find(disk, lowered.PlanKey(key, ()))
-    assert found is not None
-    here = te.lower(te.schedule_for(outputs, "cuda"), "cuda")
-    assert str(found.module) == str(here)
-    assert emit(found.module, "cuda").source == emit(here, "cuda").source
-    assert [each.name for each in taken or ()] == [buffer.name for buffer in here.inputs]
-    names = {"names": ["tedsl.build", "torch"]}
-    seen = made_beside(where, SEEN, names) or {}
-    assert seen["loaded"] == ["tedsl.build"]
-    assert seen["threads"] == "1"
 
 
 def test_what_cannot_be_written_down_is_built_here(where: Beside) -> None:
@@ -97,20 +83,6 @@ def test_what_cannot_be_written_down_is_built_here(where: Beside) -> None:
     foreign = te.extern((8,), [a], lambda ins, outs: None, dtype="float32", name="foreign")
     assert isinstance(foreign, Tensor)
     assert build_beside(where, [foreign], "6" * 64, []) is None
-
-
-def test_sizes_keep_their_order(where: Beside) -> None:
-    m, n = te.var("m"), te.var("n")
-    a = te.placeholder((n, m), "float32", name="a")
-    outputs = [te.compute((n, m), lambda i, j: a[i, j] * 2.0, name="twice")]
-    key, sizes = "7" * 64, {"m": m, "n": n, "unused": te.var("unused")}
-    assert build_beside(where, outputs, key, sorted(sizes)) == [a]
-    disk = disk_cache()
-    assert disk is not None
-    found = lowered.find(disk, lowered.PlanKey(key, tuple(sizes[name] for name in sorted(sizes))))
-    assert found is not None
-    assert [size.name for size in found.module.sizes] == ["n", "m"]
-    assert all(size is sizes[size.name] for size in found.module.sizes)
 
 
 def test_a_killed_process_loses_nothing(where: Beside, caplog: pytest.LogCaptureFixture) -> None:
