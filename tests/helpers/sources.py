@@ -42,6 +42,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.where)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree: tests look at each file many times."""
+        return list(ast.walk(self.tree))
+
     def imports(self) -> Iterator[tuple[str, int]]:
         """Modules imported when the file is (not those under TYPE_CHECKING), with the line."""
         for node in run_at_import(self.tree.body):
@@ -52,7 +57,7 @@ class Source:
 
     def late_imports(self) -> Iterator[tuple[str, int]]:
         """Modules named in `late("...")`, loaded at their first use, with the line."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Call(func=ast.Name(id="late"), args=[ast.Constant(value=str() as name)]):
                     yield name, node.lineno
@@ -61,7 +66,7 @@ class Source:
 
     def loads_by_name(self) -> Iterator[tuple[str, int]]:
         """Modules named in `import_module("...")`, with the line."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Call(
                     func=ast.Attribute(attr="import_module"),
