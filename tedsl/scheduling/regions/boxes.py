@@ -27,10 +27,10 @@ MOST_HELD = 1 << 20
 """Elements along one dimension, of which a tile in registers may have as many."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A read at `indices` in a stage with these bounds, in these loops; `always` when no condition
-    in its definition guards what the indices read."""
+    in its definition guards what the indices read.  Equal when all of these are the same."""
 
     bounds: StageBounds
     loops: tuple[Axis, ...]
