@@ -18,7 +18,6 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.regions.span import greatest_difference
-from tedsl.tensor.tensor import Operation
 
 if TYPE_CHECKING:
     from tedsl.scheduling.regions.infer import StageBounds
@@ -39,10 +38,11 @@ class Reading:
 
 
 def box_read(
-    op: Operation, fixed: frozenset[Axis], readings: Sequence[Reading], facts: Facts
+    shape: Sequence[Expr], fixed: frozenset[Axis], readings: Sequence[Reading], facts: Facts
 ) -> tuple[Range, ...]:
-    """The elements of `op` that `readings` read, while the loops in `fixed` stand still."""
-    whole = tuple(Range(ZERO, extent) for extent in op.shape)
+    """The elements of what has this shape that `readings` read, while the loops in `fixed` stand
+    still."""
+    whole = tuple(Range(ZERO, extent) for extent in shape)
     boxes: list[tuple[Range, ...]] = []
     for reading in readings:
         index_of: Mapping[Expr, Expr] = {**reading.bounds.index}
