@@ -289,9 +289,10 @@ def _region(
 ) -> tuple[Range, ...]:
     """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
     of its attach point."""
-    alone = stage.placement.axis is None or not readers
-    if alone or isinstance(stage.op, ScanOp):
+    if isinstance(stage.op, ScanOp):
         return memory.get(("whole", stage.op), lambda: _whole(stage.op))
+    if stage.placement.axis is None or not readers:
+        return memory.get(("whole", stage.op.shape), lambda: _whole(stage.op))
     fixed = loops_around(plan, stage) if around is None else tuple(around)
     readings = tuple(
         Reading(
