@@ -35,29 +35,17 @@ class DType(StrEnum):
     uint64 = "uint64"
     bool = "bool"
 
-    @property
-    def info(self) -> Info:
-        """The row of the table."""
-        return TABLE[self]
-
-    @property
-    def kind(self) -> Kind:
-        """Float, int, uint or bool."""
-        return TABLE[self].kind
-
-    @property
-    def bits(self) -> int:
-        """Width of the value in bits; a bool is stored in 8."""
-        return TABLE[self].bits
+    info: Info
+    kind: Kind
+    bits: int
+    is_float: bool
+    is_integer: bool
+    is_bool: bool
 
     @property
     def nbytes(self) -> int:
         """Bytes one element takes in memory."""
-        return TABLE[self].bits // 8
-
-    @property
-    def is_float(self) -> bool:
-        return TABLE[self].kind is Kind.FLOAT
+        return self.bits // 8
 
     @property
     def is_float8(self) -> bool:
@@ -68,15 +56,6 @@ class DType(StrEnum):
     def is_short_float(self) -> bool:
         """A float of 8 or 16 bits, whose sums are taken in float32."""
         return self.is_float and self.bits < 32
-
-    @property
-    def is_integer(self) -> bool:
-        """Signed or unsigned integer; bool is not one."""
-        return TABLE[self].kind in (Kind.INT, Kind.UINT)
-
-    @property
-    def is_bool(self) -> bool:
-        return self is DType.bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +103,11 @@ TABLE: dict[DType, Info] = {
     DType.uint64: _unsigned(64),
     DType.bool: Info(Kind.BOOL, 8, "i1", "int1", 0, 1),
 }
+for _dtype, _row in TABLE.items():  # asked for all the time
+    _dtype.info, _dtype.kind, _dtype.bits = _row, _row.kind, _row.bits
+    _dtype.is_float = _row.kind is Kind.FLOAT
+    _dtype.is_integer = _row.kind in (Kind.INT, Kind.UINT)
+    _dtype.is_bool = _row.kind is Kind.BOOL
 _FLOAT8 = (DType.float8_e4m3fn, DType.float8_e5m2)
 
 SAME_BITS = {

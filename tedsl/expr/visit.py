@@ -24,7 +24,25 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             continue
         seen.add(node)
         yield node
-        stack.extend(reversed(node.children()))
+        children = node.children()
+        if children:
+            stack += children[::-1]
+
+
+def occurs(part: Expr, expr: Expr) -> bool:
+    """Whether `part` is one of the nodes of `expr`: that object, not one like it."""
+    if part is expr:
+        return True
+    seen: set[Expr] = set()
+    stack = [expr]
+    while stack:
+        for child in stack.pop().children():
+            if child is part:
+                return True
+            if child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return False
 
 
 def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, IfThenElse, Select, Var
-from tedsl.expr.visit import substitute
-from tedsl.index.bounds import depends
+from tedsl.expr.visit import occurs, substitute
 from tedsl.index.facts import Facts
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.linear import ONE, Poly, accumulate, combine
@@ -37,7 +36,7 @@ def _affine(
     for monomial, scale in facts.expander.poly(expr).items():
         if len(monomial) == 1 and any(monomial[0] is axis for axis in wanted):
             found[monomial[0]] = scale
-        elif any(depends(atom, axis) for atom in monomial for axis in wanted):
+        elif any(occurs(axis, atom) for atom in monomial for axis in wanted):
             return None
         else:
             rest[monomial] = scale
@@ -67,7 +66,7 @@ def _linear_step(poly: Poly, axis: Expr) -> Poly | None:
     step: Poly = {}
     for monomial, scale in poly.items():
         rest = tuple(atom for atom in monomial if atom is not axis)
-        if any(depends(atom, axis) for atom in rest) or len(monomial) - len(rest) > 1:
+        if any(occurs(axis, atom) for atom in rest) or len(monomial) - len(rest) > 1:
             return None
         if len(rest) < len(monomial):
             step[rest] = scale
@@ -87,7 +86,7 @@ def _difference(expr: Expr, axis: Axis | Var, facts: Facts) -> Poly | None:
     following = substitute(expr, {axis: facts.interner.binary(BinaryOp.ADD, axis, one)})
     first, second = simplify(expr, facts), simplify(following, facts)
     step = combine(facts.expander.poly(second), facts.expander.poly(first), -1)
-    if any(depends(atom, axis) for monomial in step for atom in monomial):
+    if any(occurs(axis, atom) for monomial in step for atom in monomial):
         return None
     return step
 

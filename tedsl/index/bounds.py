@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, IfThenElse, Select, Var
-from tedsl.expr.visit import substitute, walk
+from tedsl.expr.visit import occurs, substitute
 from tedsl.index.division import Sum, add_term, collect, expression, factors_of, is_natural
 from tedsl.index.facts import EVERYTHING, Facts
 from tedsl.index.inequality import nonnegative
@@ -61,17 +61,12 @@ def elimination_order(axes: Iterable[Axis | Var], facts: Facts) -> list[Axis | V
 
 def _ranges_over(inner: Expr, outer: Expr, facts: Facts) -> bool:
     known = facts.range_of(inner)
-    return known is not None and (depends(known.min, outer) or depends(known.extent, outer))
-
-
-def depends(expr: Expr, axis: Expr) -> bool:
-    """Whether `axis` occurs in `expr`."""
-    return any(node is axis for node in walk(expr))
+    return known is not None and (occurs(outer, known.min) or occurs(outer, known.extent))
 
 
 def _eliminate(expr: Expr, axis: Expr, highest: bool, facts: Facts) -> Expr | None:
     """A bound of `expr` over `axis`, without `axis`."""
-    if not depends(expr, axis):
+    if not occurs(axis, expr):
         return expr
     direction = monotone(expr, axis, facts)
     if direction is None:
@@ -110,7 +105,7 @@ def monotone(expr: Expr, axis: Expr, facts: Facts) -> int | None:
     """
     if expr is axis:
         return 1
-    if not depends(expr, axis):
+    if not occurs(axis, expr):
         return 0
     match expr:
         case Binary(op=BinaryOp.ADD, a=a, b=b):
@@ -119,7 +114,7 @@ def monotone(expr: Expr, axis: Expr, facts: Facts) -> int | None:
             return _joined(monotone(a, axis, facts), _flipped(monotone(b, axis, facts)))
         case Binary(op=BinaryOp.MUL, a=a, b=b):
             return _product_direction(a, b, axis, facts)
-        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV, a=a, b=b) if not depends(b, axis):
+        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV, a=a, b=b) if not occurs(axis, b):
             return monotone(a, axis, facts) if is_natural(b, facts) else None
         case Binary(op=BinaryOp.MIN | BinaryOp.MAX, a=a, b=b):
             return _joined(monotone(a, axis, facts), monotone(b, axis, facts))
@@ -140,11 +135,11 @@ def _flipped(direction: int | None) -> int | None:
 
 
 def _product_direction(a: Expr, b: Expr, axis: Expr, facts: Facts) -> int | None:
-    if depends(a, axis) and depends(b, axis):
+    if occurs(axis, a) and occurs(axis, b):
         if not (is_natural(a, facts) and is_natural(b, facts)):
             return None
         return _joined(monotone(a, axis, facts), monotone(b, axis, facts))
-    varying, fixed = (a, b) if depends(a, axis) else (b, a)
+    varying, fixed = (a, b) if occurs(axis, a) else (b, a)
     direction = monotone(varying, axis, facts)
     if is_natural(fixed, facts):
         return direction
@@ -189,7 +184,7 @@ def _atom_bound(expr: Expr, axis: Expr, highest: bool, facts: Facts) -> Expr | N
         case Binary(op=BinaryOp.MUL):
             found = _product_bound(expr, axis, highest, facts)
         case Binary(op=BinaryOp.FLOORDIV, a=a, b=b):
-            if not depends(b, axis) and is_natural(b, facts):
+            if not occurs(axis, b) and is_natural(b, facts):
                 top = _eliminate(a, axis, highest, facts)
                 found = None if top is None else facts.interner.binary(expr.op, top, b)
         case Binary(op=BinaryOp.FLOORMOD, b=b):
@@ -212,7 +207,7 @@ def _atom_bound(expr: Expr, axis: Expr, highest: bool, facts: Facts) -> Expr | N
             found = None if inner is None else facts.interner.cast(inner, expr.dtype)
         case _:
             pass
-    if found is None or depends(found, axis):
+    if found is None or occurs(axis, found):
         return _constant_bound(expr, highest, facts)
     return simplify(found, facts)
 
@@ -220,7 +215,7 @@ def _atom_bound(expr: Expr, axis: Expr, highest: bool, facts: Facts) -> Expr | N
 def _product_bound(expr: Expr, axis: Expr, highest: bool, facts: Facts) -> Expr | None:
     """A product with one factor that varies and others of known sign."""
     factors = factors_of(expr)
-    varying = [factor for factor in factors if depends(factor, axis)]
+    varying = [factor for factor in factors if occurs(axis, factor)]
     if len(varying) != 1:
         return None
     fixed = without(factors, (varying[0],)) or ()
@@ -233,7 +228,7 @@ def _product_bound(expr: Expr, axis: Expr, highest: bool, facts: Facts) -> Expr 
 def _remainder_bound(
     expr: Expr, divisor: Expr, axis: Expr, highest: bool, facts: Facts
 ) -> Expr | None:
-    if depends(divisor, axis) or not is_natural(divisor, facts):
+    if occurs(axis, divisor) or not is_natural(divisor, facts):
         return None
     limit = interval(expr, facts)
     if not highest:

@@ -18,7 +18,8 @@ from tedsl.index.inequality import nonnegative
 from tedsl.index.interval import interval
 from tedsl.index.linear import ONE, Poly, accumulate, build_sum, combine, product, without
 
-FLOORDIV, FLOORMOD, MUL = BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.MUL
+ADD, SUB, MUL = BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL
+FLOORDIV, FLOORMOD = BinaryOp.FLOORDIV, BinaryOp.FLOORMOD
 
 
 @dataclass(slots=True, eq=False)
@@ -29,12 +30,17 @@ class Sum:
     constant: int
     dtype: DType
 
+    def add(self, other: Sum, scale: int) -> None:
+        """self += scale * other: of a sum that nobody else has yet."""
+        for atom, coefficient in other.terms.items():
+            add_term(self.terms, atom, coefficient * scale)
+        self.constant += other.constant * scale
+
     def plus(self, other: Sum, scale: int = 1) -> Sum:
         """self + scale * other."""
-        terms = dict(self.terms)
-        for atom, coefficient in other.terms.items():
-            add_term(terms, atom, coefficient * scale)
-        return Sum(terms, self.constant + other.constant * scale, self.dtype)
+        result = Sum(dict(self.terms), self.constant, self.dtype)
+        result.add(other, scale)
+        return result
 
     def scaled(self, scale: int) -> Sum:
         """scale * self."""
@@ -107,9 +113,9 @@ def collect(expr: Expr, facts: Facts) -> Sum:
         node, scale = stack.pop()
         if type(node) is Const:
             constant += int(node.value) * scale
-        elif type(node) is Binary and node.op is BinaryOp.ADD:
+        elif type(node) is Binary and node.op is ADD:
             stack += [(node.b, scale), (node.a, scale)]
-        elif type(node) is Binary and node.op is BinaryOp.SUB:
+        elif type(node) is Binary and node.op is SUB:
             stack += [(node.b, -scale), (node.a, scale)]
         elif type(node) is Binary and node.op is MUL and type(node.b) is Const:
             stack.append((node.a, scale * int(node.b.value)))

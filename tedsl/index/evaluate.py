@@ -6,6 +6,7 @@ in resized images are computed, at all numbers of a small range.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -51,12 +52,12 @@ _MOST, _LARGEST = 1 << 14, 1 << 30
 # What a processor that rounds fewer times may be off, of the largest number on the way.
 _OFF = 2.0**-20
 _COMPARE: dict[CompareOp, Callable[[int, int], bool]] = {
-    CompareOp.EQ: lambda a, b: a == b,
-    CompareOp.NE: lambda a, b: a != b,
-    CompareOp.LT: lambda a, b: a < b,
-    CompareOp.LE: lambda a, b: a <= b,
-    CompareOp.GT: lambda a, b: a > b,
-    CompareOp.GE: lambda a, b: a >= b,
+    CompareOp.EQ: operator.eq,
+    CompareOp.NE: operator.ne,
+    CompareOp.LT: operator.lt,
+    CompareOp.LE: operator.le,
+    CompareOp.GT: operator.gt,
+    CompareOp.GE: operator.ge,
 }
 
 
@@ -89,24 +90,27 @@ class Evaluator:
         """The value of `expr`."""
         known = self.memo.get(expr)
         if known is None:
-            known = self.memo[expr] = self._wrap(self._compute(expr), expr.dtype)
+            known = self._compute(expr)
+            if expr.dtype not in INDEX_DTYPES:
+                known = self._wrap(known, expr.dtype)
+            self.memo[expr] = known
         return known
 
     def _wrap(self, value: int, dtype: DType) -> int:
-        if dtype in INDEX_DTYPES or not dtype.is_integer:
+        if not dtype.is_integer:
             return value
         value &= (1 << dtype.bits) - 1
         signed = dtype.info.kind is Kind.INT and value >> (dtype.bits - 1)
         return value - (1 << dtype.bits) if signed else value
 
     def _compute(self, expr: Expr) -> int:
+        if isinstance(expr, Binary):
+            return self._binary(expr.op, expr)
         match expr:
             case Const(value=int(value)):
                 return int(value)
             case Axis() | Var():
                 return self.variable(expr)
-            case Binary(op=op):
-                return self._binary(op, expr)
             case Compare(op=op, a=a, b=b) if not a.dtype.is_float:
                 return int(_COMPARE[op](self.value(a), self.value(b)))
             case Select(condition=c, a=a, b=b) | IfThenElse(condition=c, a=a, b=b):

@@ -4,6 +4,9 @@ floats.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from tedsl.dtypes import DType, Kind
 from tedsl.expr.nodes import BinaryOp, Const, Expr, UnaryOp
 
@@ -19,6 +22,17 @@ _EXACT = {
 # Float constants up to this become integers.
 _MOST = 1 << 11
 _MAX_POWER = 64
+_ALWAYS: dict[BinaryOp, Callable[[int, int], int]] = {
+    BinaryOp.ADD: operator.add,
+    BinaryOp.SUB: operator.sub,
+    BinaryOp.MUL: operator.mul,
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+    BinaryOp.AND: operator.and_,
+    BinaryOp.OR: operator.or_,
+    BinaryOp.XOR: operator.xor,
+}
+"""What has a value for all integers."""
 
 
 def fits(value: int, dtype: DType) -> bool:
@@ -28,13 +42,10 @@ def fits(value: int, dtype: DType) -> bool:
 
 def compute_binary(op: BinaryOp, a: int, b: int) -> int | None:
     """`a op b` over the mathematical integers; None where it has no meaning."""
+    always = _ALWAYS.get(op)
+    if always is not None:
+        return always(a, b)
     match op:
-        case BinaryOp.ADD:
-            return a + b
-        case BinaryOp.SUB:
-            return a - b
-        case BinaryOp.MUL:
-            return a * b
         case BinaryOp.FLOORDIV:
             return a // b if b else None
         case BinaryOp.FLOORMOD:
@@ -44,23 +55,13 @@ def compute_binary(op: BinaryOp, a: int, b: int) -> int | None:
                 return None
             quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
             return quotient if op is BinaryOp.TRUNCDIV else a - quotient * b
-        case BinaryOp.MIN:
-            return min(a, b)
-        case BinaryOp.MAX:
-            return max(a, b)
-        case BinaryOp.AND:
-            return a & b
-        case BinaryOp.OR:
-            return a | b
-        case BinaryOp.XOR:
-            return a ^ b
         case BinaryOp.SHL:
             return a << b if 0 <= b < _MAX_POWER else None
         case BinaryOp.SHR:
             return a >> b if 0 <= b < _MAX_POWER else None
         case BinaryOp.POW:
             return a**b if 0 <= b < _MAX_POWER else None
-        case BinaryOp.DIV | BinaryOp.ATAN2:
+        case _:
             return None
 
 

@@ -60,13 +60,11 @@ class Interner:
 
     def _key(self, expr: Expr) -> tuple[object, ...]:
         """What makes a structure: operators and payload by identity, children by representative."""
-        if isinstance(expr, Binary):
+        if isinstance(expr, (Binary, Compare)):
             return id(expr.op), id(self.rep(expr.a)), id(self.rep(expr.b))
         if isinstance(expr, Const):
             value = expr.value
             return ("c", value if type(value) is int else repr(value), id(expr.dtype))
-        if isinstance(expr, Compare):
-            return id(expr.op), id(self.rep(expr.a)), id(self.rep(expr.b))
         if isinstance(expr, Cast):
             return "cast", id(expr.dtype), id(self.rep(expr.a))
         if isinstance(expr, Unary):

@@ -37,12 +37,12 @@ _MAX_SHIFT = 64
 
 def interval(expr: Expr, facts: Facts = Facts.EMPTY) -> Interval:
     """An interval that contains every value of `expr` under `facts`."""
-    facts = facts.own()
     known = facts.intervals.get(expr)
     if known is not None:
         return known
     if expr.dtype.is_float:
         return EVERYTHING
+    facts = facts.own()
     result = _structure(expr, facts)
     if facts.bounds:
         bound = facts.bounds.get(facts.interner.rep(expr))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from tedsl.expr.nodes import Axis, Var
+from tedsl.expr.nodes import Axis, Const, Var
 from tedsl.index.evaluate import EvaluationError, Evaluator
 from tedsl.index.facts import EVERYTHING, Facts, Interval
 from tedsl.index.linear import Poly
@@ -26,9 +26,10 @@ TRIES = 32
 class _Sample(Evaluator):
     """A point that grows: a variable gets its value when it is first asked for."""
 
-    def __init__(self, facts: Facts, number: int) -> None:
+    def __init__(self, facts: Facts, number: int, limits: dict[Axis | Var, Interval]) -> None:
         super().__init__({})
         self.facts, self.number = facts, number
+        self.limits = limits  # of variables whose limits are the same at all points
 
     def variable(self, axis: Axis | Var) -> int:
         """A value inside the facts."""
@@ -52,14 +53,19 @@ class _Sample(Evaluator):
         return SIZES[drawn % len(SIZES)], PLACES[drawn // len(SIZES) % len(PLACES)]
 
     def _limits(self, axis: Axis | Var) -> Interval:
+        found = self.limits.get(axis)
+        if found is not None:
+            return found
         found = self.facts.bounds.get(axis, EVERYTHING)
         if isinstance(axis, Var):
             found = found.meet(Interval(axis.lower, None))
         known = self.facts.range_of(axis)
-        if known is None:
-            return found
-        low = self.value(known.min)
-        return found.meet(Interval(low, low + self.value(known.extent) - 1))
+        if known is not None:
+            low = self.value(known.min)
+            found = found.meet(Interval(low, low + self.value(known.extent) - 1))
+        if known is None or (type(known.min) is Const and type(known.extent) is Const):
+            self.limits[axis] = found
+        return found
 
     def valid(self) -> bool:
         """Whether all conditions are known to hold here, the last first: it is the narrowest."""
@@ -87,6 +93,7 @@ class Samples:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
+        self.limits: dict[Axis | Var, Interval] = {}
         self.tried = 0
         self.found: list[_Sample] = []
 
@@ -98,7 +105,7 @@ class Samples:
                 self.found.insert(0, self.found.pop(place))
                 return True
         while self.tried < TRIES:
-            sample = _Sample(self.facts, self.tried)
+            sample = _Sample(self.facts, self.tried, self.limits)
             self.tried += 1
             if sample.valid():
                 self.found.append(sample)

@@ -41,7 +41,7 @@ from tedsl.index.fold import fold_binary, fold_cast, fold_unary
 from tedsl.index.inequality import at_most
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.interval import Interval, interval
-from tedsl.index.linear import ONE, product
+from tedsl.index.linear import ADD, MUL, ONE, SUB, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
 from tedsl.index.width import as_index, changes_width, fits_32_bits, one_width
@@ -85,9 +85,10 @@ def visit(expr: Expr, facts: Facts) -> Expr:
 
 
 def _visit(expr: Expr, facts: Facts) -> Expr:
-    if isinstance(expr, Const):
+    kind = type(expr)
+    if kind is Const:
         return expr
-    if isinstance(expr, (Axis, Var)):
+    if kind is Axis or kind is Var:
         return _variable(expr, facts)
     if expr.dtype in INDEX_DTYPES:
         return _integer(expr, facts)
@@ -143,20 +144,20 @@ def form_of(expr: Expr, facts: Facts) -> Sum:
         node, scale = stack.pop()
         visits += 1
         if visits > _MAX_VISITS and node is not expr:
-            form = form.plus(form_of(node, facts), scale)
+            form.add(form_of(node, facts), scale)
             continue
         if type(node) is Const:
             form.constant += int(node.value) * scale
-        elif type(node) is Binary and node.op is BinaryOp.ADD:
+        elif type(node) is Binary and node.op is ADD:
             stack += [(node.b, scale), (node.a, scale)]
-        elif type(node) is Binary and node.op is BinaryOp.SUB:
+        elif type(node) is Binary and node.op is SUB:
             stack += [(node.b, -scale), (node.a, scale)]
         elif type(node) is Unary and node.op is UnaryOp.NEG:
             stack.append((node.a, -scale))
-        elif type(node) is Binary and node.op is BinaryOp.MUL and type(node.b) is Const:
+        elif type(node) is Binary and node.op is MUL and type(node.b) is Const:
             stack.append((node.a, scale * int(node.b.value)))
         else:
-            form = form.plus(_operation(node, facts), scale)
+            form.add(_operation(node, facts), scale)
     if len(form.terms) > 1 or (form.terms and 1 not in form.terms.values()):
         form = rejoin(form, facts)
     if len(form.terms) > 1 and any(_holds_sum(atom) for atom in form.terms):

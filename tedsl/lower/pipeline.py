@@ -219,6 +219,8 @@ def _all_passed(
 ) -> tuple[Func, ...]:
     """The kernels after all passes: of those that are one but for names the second goes through
     them without names, and all others are made of it."""
+    if len(funcs) == 1 and not idle and funcs[0].host_call is None:
+        return (reduce(_then, steps, funcs[0]),)
     met = set[tuple[str, ...]]()
     templates: dict[tuple[str, ...], tuple[Template, Func]] = {}
     found: list[Func] = []

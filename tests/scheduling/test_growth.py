@@ -13,7 +13,12 @@ import pytest
 import tedsl as te
 from tedsl.schedules import default_schedule
 from tedsl.schedules.fusion.horizontal import TOGETHER
+from tedsl.scheduling.kernels import complete
+from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import tensors_read
+from tedsl.scheduling.plan.unshare_axes import own_nests
+from tedsl.scheduling.regions.infer import infer, infer_again
+from tedsl.scheduling.trace import as_python
 from tedsl.tensor.tensor import ComputeOp
 
 TARGETS = ("cpu", "cuda:sm_90")
@@ -121,6 +126,50 @@ def test_calls_grow_with_the_stages(kind: str, target: str) -> None:
     n = {"wide": 96, "sums": 48}.get(kind, 24)
     small, large = calls(n), calls(2 * n)
     assert large <= 2.3 * small
+
+
+@pytest.mark.parametrize("kind", ["softmaxes", "sums", "wide"])
+def test_a_line_of_python_looks_at_few_stages(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    s, looked = default_schedule(KINDS[kind](24), "cuda:sm_90"), list[str]()
+
+    def counted(stage: Any) -> Any:
+        looked.append(stage.name)
+        return labels(stage)
+
+    monkeypatch.setattr(as_python, "labels", counted)
+    lines = s.as_python().splitlines()
+    assert len(looked) <= 4 * len(lines)
+
+
+def test_bounds_are_found_again_behind_a_copy() -> None:
+    """Copying an input makes another operation of each stage; what they compute is the same."""
+    x, w = te.placeholder((64, 128), name="x"), te.placeholder((128, 64), name="w")
+    y = te.nn.relu(te.nn.matmul(x, w, name="y"), name="z")
+    s = te.create_schedule(y)
+    io, jo, _, _ = s["z"].tile(*s["z"].op.axis, 16, 16)
+    s["y"].compute_at(s["z"], jo)
+    first, before = s["y"].op, infer_again(own_nests(s.plan))
+    copy = s.cache_read(w, "local", [s["y"]])
+    s[copy].compute_at(s["z"], io)
+    after = infer_again(own_nests(s.plan))
+    assert s["y"].op is not first
+    assert all(before[name] is after[name] for name in ("y", "z"))
+
+
+def test_kernels_are_completed_without_the_bounds_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What room a tile has is asked where loops would become a part of it, of one kernel."""
+    asked, y = list[Any](), te.placeholder((512, 1024), "bfloat16", name="x")
+
+    def counted(plan: Any, only: Any = None) -> Any:
+        asked.append(only)
+        return infer(plan, only)
+
+    for k in range(3):
+        w = te.placeholder((1024, 1024), "bfloat16", name=f"w{k}")
+        y = te.nn.gelu(te.nn.linear(y, w, name=f"l{k}"), name=f"y{k}")
+    monkeypatch.setattr(complete, "infer", counted)
+    te.lower(default_schedule(y, "cuda:sm_90"), "cuda:sm_90")
+    assert all(only is not None for only in asked)
 
 
 def called_deep(frames: int, function: Callable[[], Any]) -> Any:

@@ -56,6 +56,21 @@ def test_one_structure_is_compiled_once() -> None:
     assert [region.shared for region in report.graphs[0].regions] == [False, True, True, True]
 
 
+def test_nodes_that_are_alike_are_converted_once_to_decide(monkeypatch: Any) -> None:
+    def function(x: Any) -> Any:
+        for _ in range(6):
+            x = torch.tanh(x) + 1
+        return x.sum(1)
+
+    decisions: Any = importlib.import_module("tedsl.torch.backend.decisions")
+    tried, met = decisions._tried, list[str]()
+    monkeypatch.setattr(decisions, "_tried", lambda node: (met.append(node.name), tried(node)))
+    call, report = compiled(function)
+    torch.testing.assert_close(call(x := torch.randn(4, 5)), function(x))
+    assert len(met) == 3
+    assert report.graphs[0].taken == 13
+
+
 def test_a_new_batch_size_runs_the_same_kernel() -> None:
     def function(x: Any) -> Any:
         return torch.softmax(x * 2, -1).sum(0)

@@ -17,7 +17,15 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.handles.thread_axis import GRID, VIRTUAL
 from tedsl.scheduling.kernels.thread_tiles import tiles_of_threads
 from tedsl.scheduling.kernels.tile_room import loops_left
-from tedsl.scheduling.kernels.tree import guests, has_own_launch, shared_loops, sharing
+from tedsl.scheduling.kernels.tree import (
+    computed_in,
+    group_of,
+    guests,
+    has_own_launch,
+    root_of,
+    shared_loops,
+    sharing,
+)
 from tedsl.scheduling.kernels.updates import in_turn
 from tedsl.scheduling.plan import (
     AT_ROOT,
@@ -213,11 +221,15 @@ def _too_many(
     fixed.update(a for a in stage.leaf_axes if _is_lane(stage, a))
     own = inside.intersection(free) - fixed
     implied = [a for a in stage.loop_order if a in own]
-    known = infer(plan)[stage.name].extents if attached else extents(stage)
-    sizes = {a: next_power_of_two(constant(known[a]) or 1) for a in (*implied, *fixed)}
     op = stage.op
-    if not isinstance(op, ComputeOp):
+    if not implied or not isinstance(op, ComputeOp):
         return frozenset()
+    if attached:
+        roots = [each.name for each in group_of(plan, root_of(plan, stage))]
+        known = infer(plan, computed_in(plan, roots))[stage.name].extents
+    else:
+        known = extents(stage)
+    sizes = {a: next_power_of_two(constant(known[a]) or 1) for a in (*implied, *fixed)}
     return loops_left(op, implied, sizes, lambda axes: leaves_of(stage, axes))
 
 

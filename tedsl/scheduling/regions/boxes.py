@@ -18,7 +18,6 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.regions.span import greatest_difference
-from tedsl.tensor.tensor import Operation
 
 if TYPE_CHECKING:
     from tedsl.scheduling.regions.infer import StageBounds
@@ -27,10 +26,10 @@ MOST_HELD = 1 << 20
 """Elements along one dimension, of which a tile in registers may have as many."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A read at `indices` in a stage with these bounds, in these loops; `always` when no condition
-    in its definition guards what the indices read."""
+    in its definition guards what the indices read.  Equal when all of these are the same."""
 
     bounds: StageBounds
     loops: tuple[Axis, ...]
@@ -39,10 +38,11 @@ class Reading:
 
 
 def box_read(
-    op: Operation, fixed: frozenset[Axis], readings: Sequence[Reading], facts: Facts
+    shape: Sequence[Expr], fixed: frozenset[Axis], readings: Sequence[Reading], facts: Facts
 ) -> tuple[Range, ...]:
-    """The elements of `op` that `readings` read, while the loops in `fixed` stand still."""
-    whole = tuple(Range(ZERO, extent) for extent in op.shape)
+    """The elements of what has this shape that `readings` read, while the loops in `fixed` stand
+    still."""
+    whole = tuple(Range(ZERO, extent) for extent in shape)
     boxes: list[tuple[Range, ...]] = []
     for reading in readings:
         index_of: Mapping[Expr, Expr] = {**reading.bounds.index}

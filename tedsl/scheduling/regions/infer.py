@@ -289,9 +289,10 @@ def _region(
 ) -> tuple[Range, ...]:
     """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
     of its attach point."""
-    alone = stage.placement.axis is None or not readers
-    if alone or isinstance(stage.op, ScanOp):
+    if isinstance(stage.op, ScanOp):
         return memory.get(("whole", stage.op), lambda: _whole(stage.op))
+    if stage.placement.axis is None or not readers:
+        return memory.get(("whole", stage.op.shape), lambda: _whole(stage.op))
     fixed = loops_around(plan, stage) if around is None else tuple(around)
     readings = tuple(
         Reading(
@@ -302,8 +303,9 @@ def _region(
         )
         for reader, read in _at_other_places(readers)
     )
-    key = ("region", stage.op, fixed, readings, facts)
-    return memory.get(key, lambda: box_read(stage.op, frozenset(fixed), readings, facts))
+    shape = stage.op.shape
+    key = ("region", shape, fixed, readings, facts)
+    return memory.get(key, lambda: box_read(shape, frozenset(fixed), readings, facts))
 
 
 def _whole(op: Operation) -> tuple[Range, ...]:
@@ -388,8 +390,10 @@ def _stage_bounds(
     if isinstance(stage.placement, Online):
         leader = plan.stage(stage.placement.host)
         loops = loops_around(plan, stage)
-        host = (found[leader.name], leader.op, leader.leaf_axes, loops)
-    shape = (op, stage.relations, stage.leaf_axes, tuple(names.items()))
+        host = (found[leader.name], tuple(leader.op.reduce_axis), leader.leaf_axes, loops)
+    # Reading a copy makes another operation with the same axes.
+    made = (op,) if stage.scatters else (op.axes, op.reduce_axes, op.shape)
+    shape = (*made, stage.relations, stage.leaf_axes, tuple(names.items()))
     return memory.get(
         ("stage", shape, region, stored, facts, host),
         lambda: _computed(

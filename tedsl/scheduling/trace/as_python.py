@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan.differing import differing
 from tedsl.scheduling.plan.labels import identifier, labels, unique_name
 from tedsl.scheduling.trace.trace import (
     AxisRef,
@@ -125,8 +126,13 @@ class _Writer:
         args += [f"{key}={shown(value)}" for key, value in step.kwargs]
         of_schedule = step.primitive in self.of_schedule
         subject = "s" if of_schedule else f"s[{_quoted(step.stage)}]"
-        old, new = _axes(plan), _axes(after)
-        self.axes = {key: name for key, name in self.axes.items() if old[key] is new.get(key)}
+        # Those of stages that are what they were are what they were.
+        found = differing(plan, after)
+        numbers = (*(number for number, _ in found.pairs), *found.gone)
+        moved = {plan.stage_at(number).name for number in numbers}
+        old, new = _axes(plan, moved), _axes(after, moved)
+        for key in [key for key in self.axes if key[0] in moved and old[key] is not new.get(key)]:
+            del self.axes[key]
         made = ""
         if step.results and not of_schedule:
             names = [self._name(step.stage, result) for result in step.results]
@@ -170,11 +176,11 @@ class _Writer:
         return self.sizes[name]
 
 
-def _axes(plan: Plan) -> dict[tuple[str, str], Axis]:
-    """Every axis of the plan by the names of its stage and of itself."""
-    return {
-        (stage.name, label): axis for stage in plan.stages for axis, label in labels(stage).items()
-    }
+def _axes(plan: Plan, names: Collection[str]) -> dict[tuple[str, str], Axis]:
+    """Every axis of some stages, of those that there are, by the names of its stage and of
+    itself."""
+    stages = [plan.stage(name) for name in names if plan.has(name)]
+    return {(stage.name, label): axis for stage in stages for axis, label in labels(stage).items()}
 
 
 def _quoted(text: str) -> str:

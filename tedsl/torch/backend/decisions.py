@@ -13,6 +13,7 @@ from typing import Any
 from tedsl.errors import ExprError
 from tedsl.tensor.compute import compute, placeholder
 from tedsl.torch.backend.library import is_faster
+from tedsl.torch.backend.region import Part, structure
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.elements.layouts import layout_of
 from tedsl.torch.elements.sizes import Sizes
@@ -35,17 +36,19 @@ class Decision:
     reason: str = ""
 
 
-def decide(node: Any, products: bool = False) -> Decision:
+def decide(node: Any, products: bool = False, met: set[str] | None = None) -> Decision:
     """Whether tensor expressions compute a node.
 
     Args:
         node: of a functionalised graph, with fake values.
         products: take products and convolutions too where a library is faster.
+        met: what nodes of the graph that were taken are by themselves; one like them is not
+            converted again, and another is added.
     """
     if node.op != "call_function":
         return Decision(False)
     if node.target is operator.getitem:
-        return decide(node.args[0], products)
+        return decide(node.args[0], products, met)
     entry = entry_of(node.target)
     if entry is None:
         return Decision(False, left_reason(node.target))
@@ -56,8 +59,12 @@ def decide(node: Any, products: bool = False) -> Decision:
     fault = _device_fault(node)
     if fault:
         return Decision(False, fault)
+    met = set() if met is None else met
     try:
-        _tried(node)
+        form = _form(node)
+        if form not in met:
+            _tried(node)
+            met.add(form)
     except NotTaken as refusal:
         return Decision(False, refusal.reason)
     except FAULTS as error:
@@ -103,6 +110,14 @@ def _device_fault(node: Any) -> str:
 def _fakes(node: Any) -> list[Any]:
     read = [each.meta.get("val") for each in node.all_input_nodes]
     return list(pytree.tree_leaves([node.meta.get("val"), *read]))
+
+
+def _form(node: Any) -> str:
+    """The same of nodes that are converted alike."""
+    if any(isinstance(f, torch.Tensor) and f.layout is not torch.strided for f in _fakes(node)):
+        raise NotTaken("a tensor without strides")
+    alone = Part(tuple(node.all_input_nodes), (node,), (node,))
+    return f"{structure(alone)}\n{results_read(node)}"
 
 
 def _tried(node: Any) -> None:

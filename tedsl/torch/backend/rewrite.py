@@ -56,6 +56,7 @@ def rewritten(
 def _taken(module: Any, report: GraphReport, options: Options) -> set[Any]:
     """The nodes that tensor expressions compute; the report says of the others why not."""
     taken: set[Any] = set()
+    met: set[str] = set()
     changed = False
     for node in module.graph.nodes:
         if node.op != "call_function" or not hasattr(node.target, "_schema"):
@@ -65,7 +66,7 @@ def _taken(module: Any, report: GraphReport, options: Options) -> set[Any]:
             changed = True
             report.left[str(node.target), "at or behind a call that changes an argument"] += 1
             continue
-        decision = decide(node, options.products)
+        decision = decide(node, options.products, met)
         if decision.taken:
             taken.add(node)
         else:

@@ -81,7 +81,8 @@ def emit(module: Module, target: Target | str, gpu: GpuDevice | None = None) -> 
             parts.append(text)
             kernels.append(spec)
             continue
-        form, title = form_of(func), names.fresh(name)
+        form = form_of(func) if len(module.funcs) > 1 else Form((), (), ())
+        title = names.fresh(name)
         if form.key in written:
             first, spec, place = written[form.key]
             kernels.append(spec.on(first.buffers_in(form), func.name, title))
