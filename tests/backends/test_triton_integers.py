@@ -184,7 +184,7 @@ def chain_of_bytes() -> te.Schedule:
 
 
 def chain_in_numpy(a: np.ndarray) -> np.ndarray:
-    total = int(a.sum() & 255)
+    total = int(a.sum()) & 255
     fifth = total // 5
     return np.asarray(min(max(1, total) * fifth & 255, max(fifth, total)), np.uint8)
 

@@ -5,6 +5,7 @@
                                         calls of few primitives; without it all three
     ... --target cpu | triton-interpret the same pairs there, without a GPU
     ... --target cuda:sm_90             compiled only (also --compile-only), without a GPU
+    ... --target cuda:sm_90 --emit-only written only, and read by Triton: many times as many
     ... --seeds 0:50000 --jobs 16       which pairs, and how many processes
     ... --devices 4                     GPUs over which the processes are spread
     ... --one rules:123                 one pair: its text and what comes of it
@@ -102,6 +103,7 @@ class Report:
             "commit": options.commit or commit(),
             "when": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
             "target": options.target,
+            "emit_only": options.emit_only,
             "device": options.device,
             "devices": options.devices,
             "versions": versions(),
@@ -198,7 +200,7 @@ def of_worker(options: argparse.Namespace, number: int) -> list[str]:
         "--cpus",
         ",".join(map(str, sorted(own))),
     ]
-    for name in ("compile_only", "aligned"):
+    for name in ("compile_only", "emit_only", "aligned"):
         if getattr(options, name):
             found.append("--" + name.replace("_", "-"))
     return found
@@ -270,13 +272,14 @@ def asked() -> argparse.Namespace:
     )
     parser.add_argument("--aligned", action="store_true", help="all arrays")
     parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--emit-only", action="store_true")
     parser.add_argument("--commit", default="", help="what is tested, where git cannot tell")
     parser.add_argument("--one", default="", help="a pair, as kind:seed")
     parser.add_argument("--join", type=Path, nargs="+", help="results of several runs, to be added")
     options = parser.parse_args()
     slow = options.target == "triton-interpret"
     options.extents = options.extents or ("small" if slow else "mixed")
-    options.compile_only |= options.target.startswith("cuda:")
+    options.compile_only |= options.emit_only or options.target.startswith("cuda:")
     if options.out is None and not options.one:
         parser.error("--out FOLDER says where the results go")
     options.device = device(options.target)

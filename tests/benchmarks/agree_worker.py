@@ -35,6 +35,9 @@ from red_zones import red_zones
 
 import tedsl as te
 from tedsl.backends.triton.compile import compile_time
+from tedsl.backends.triton.compile.offline import ast_source, compile_errors, refusal, requests_of
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import TritonProgram
 from tedsl.errors import BackendError, InternalError, LowerError, TedslError
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.ir.nodes import Module
@@ -133,8 +136,13 @@ class Worker:
         try:
             if self.options.compile_only and self.target.is_triton:
                 self.step("lower")
-                if _is_large(te.lower(schedule, self.target)):
+                module = te.lower(schedule, self.target)
+                if _is_large(module):
                     return {"status": "large"}
+                if self.options.emit_only:
+                    self.step("emit")
+                    read_by_triton(emit(module, self.target), self.target.arch or "sm_90")
+                    return {"status": "right"}
             self.step("build")
             kernel = te.build(schedule, target=self.target, cache=False)
             if self.device and _is_large(kernel.module):  # it is compiled when it is called
@@ -230,6 +238,25 @@ def _is_large(module: Module) -> bool:
     )
 
 
+def read_by_triton(program: TritonProgram, arch: str) -> None:
+    """Let Triton read the kernels, which tells of what it has no types or shapes for, and no more:
+    a fiftieth of the time that compiling them takes."""
+    compiler: Any = importlib.import_module("triton.compiler")
+    ir: Any = importlib.import_module("triton._C.libtriton").ir
+    for request in requests_of(program, arch):
+        source, target = ast_source(request)
+        backend = compiler.make_backend(target)
+        options = backend.parse_options(dict(request["options"]))
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        made = backend.get_codegen_implementation(options), backend.get_module_map()
+        try:
+            source.make_ir(target, options, *made, context)
+        except compile_errors() as error:
+            raise refusal(request, error) from error
+
+
 def told(error: TedslError) -> str:
     """The first lines of a message."""
     return "\n".join(str(error).splitlines()[:3])[:600]
@@ -248,6 +275,7 @@ def main() -> int:
     parser.add_argument("--target", required=True)
     parser.add_argument("--extents", default="small")
     parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--emit-only", action="store_true")
     parser.add_argument("--aligned", action="store_true")
     parser.add_argument("--cpus", default="", help="processors to keep to, with commas")
     options = parser.parse_args()

@@ -7,11 +7,13 @@ import io
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import agree_child
 import agree_on_device
+import agree_worker
 import numpy as np
 import pytest
 from agree_child import Child
@@ -27,6 +29,8 @@ from shrinking import shrink
 from strategies import computes
 
 import tedsl as te
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import TritonProgram
 from tedsl.checking.written_out import Writer
 from tedsl.reference.reference import evaluate
 from tedsl.scheduling import primitives
@@ -55,7 +59,8 @@ for line in sys.stdin:
 
 
 def worker(target: str, **options: Any) -> Worker:
-    given = {"extents": "large", "compile_only": False, "aligned": False, **options}
+    only = {"compile_only": False, "emit_only": False}
+    given = {"extents": "large", "aligned": False, **only, **options}
     return Worker(argparse.Namespace(target=target, **given), io.StringIO())
 
 
@@ -177,6 +182,22 @@ def test_a_worker_finds_pairs_right_on_the_cpu() -> None:
     found = worker("cpu", aligned=True, extents="small")
     for seed in range(6):
         assert found.asked({"kind": "schedules", "seed": seed})["status"] == "right"
+
+
+@pytest.mark.ptxas
+def test_kernels_that_triton_cannot_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoilt(*args: Any) -> TritonProgram:
+        program = emit(*args)
+        return replace(program, source=program.source.replace("tl.store(", "tl.sore("))
+
+    found = worker("cuda:sm_90", compile_only=True, emit_only=True)
+    asked = [{"kind": "rules", "seed": n} for n in range(8)]
+    statuses = [found.asked(request)["status"] for request in asked]
+    assert set(statuses) <= {"right", "large"}
+    monkeypatch.setattr(agree_worker, "emit", spoilt)
+    spoiled = [found.asked(request) for request in asked]
+    assert [each["status"] for each in spoiled].count("refused") >= 6  # others have no elements
+    assert any("sore" in each.get("message", "") for each in spoiled)
 
 
 def test_kernels_that_write_nothing_are_wrong() -> None:

@@ -30,7 +30,7 @@ KNOWN: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
 
 def philox(counter: Any, key: Any) -> Any:
     """The generator once more, over whole arrays: `[..., 4]` and `[..., 2]`, in uint64."""
-    c, k = np.array(counter, "u8"), np.array(key, "u8")
+    c, k = (np.atleast_2d(np.array(given, "u8")) for given in (counter, key))
     for _ in range(10):
         first, second = c[..., 0] * 0xD2511F53, c[..., 2] * 0xCD9E8D57
         c = np.stack(
@@ -43,7 +43,7 @@ def philox(counter: Any, key: Any) -> Any:
             -1,
         )
         k = (k + np.array([0x9E3779B9, 0xBB67AE85], "u8")) & ONES
-    return c
+    return c.reshape(np.shape(counter))
 
 
 def words(shape: tuple[int, ...], seed: int, offset: int = 0) -> Any:

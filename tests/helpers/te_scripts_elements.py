@@ -246,7 +246,7 @@ def no_dimension() -> Script:
     B = te.compute((), lambda: A() + 1.0, name="B")
     s = te.create_schedule(B.op)
     a = np.array(3, "float32")
-    return Script(s, [A, B], [a], [a + 1])
+    return Script(s, [A, B], [a], [a + np.float32(1)])
 
 
 @script

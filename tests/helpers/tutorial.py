@@ -7,15 +7,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TUTORIALS = Path(__file__).resolve().parents[2] / "tutorials"
+NEEDS = {
+    "02_blur_compute_at.py": "matplotlib",
+    "12_train_a_digit_classifier.py": "sklearn",
+    "solutions/12_train_a_digit_classifier.py": "sklearn",
+}
+"""The package without which a script ends at once, saying so."""
 
 
 def run_tutorial(name: str, folder: Path, *options: str) -> str:
     """What a tutorial, or a solution (`solutions/...`), prints; no records of earlier searches.
+    The test is skipped without the package that it needs.
 
     Raises:
         AssertionError: it failed; the end of what it printed is the message.
     """
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     environment = {**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)}
     done = subprocess.run(
         [sys.executable, str(TUTORIALS / name), *options],

@@ -92,7 +92,11 @@ def test_read_only_is_seen() -> None:
     array = np.zeros(3)
     array.flags.writeable = False
     assert not view(array).writable
-    assert not view(DLPackOnly(array)).writable
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # of DLPack 1.0, whose capsules can say so
+        assert not view(DLPackOnly(array)).writable
+    else:
+        with pytest.raises(BackendError, match=r"does not export its memory: .*readonly"):
+            view(DLPackOnly(array))
 
 
 def test_a_capsule_keeps_its_memory() -> None:
@@ -134,7 +138,8 @@ def test_what_is_no_array() -> None:
 def test_dtypes_without_a_counterpart_keep_their_name() -> None:
     assert view(np.zeros(2, np.complex64)).dtype == "complex64"
     assert view(np.zeros(2, ">f4")).dtype == ">f4"
-    assert view(np.zeros(2, ml_dtypes.float8_e3m4)).dtype == "float8_e3m4"
+    other = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
+    assert view(np.zeros(2, other)).dtype == other.name
 
 
 def test_alignment_and_overlap() -> None:

@@ -18,7 +18,7 @@ def test_calls_are_ranges_while_it_is_on() -> None:
     kernel = te.build(te.create_schedule(z), "cpu")
     plain = te.Kernel.__call__
     values = np.ones((8, 8), np.float32)
-    with torch.profiler.profile() as found, te.runtime.profile_ranges():
+    with torch.profiler.profile(acc_events=True) as found, te.runtime.profile_ranges():
         with te.runtime.profile_ranges():
             assert np.array_equal(kernel(values), values * 2 + 1)
         assert np.array_equal(kernel(x=values), values * 2 + 1)

@@ -144,7 +144,8 @@ def test_what_is_added_up_is_computed_on_the_way() -> None:
     kernel = traced(means, (65536, 256, torch.float32), (65536, torch.int64))
     assert kernel.source.count("@triton.jit") == 2
     assert kernel.source.count("tl.store(") == 1 and "tl.exp(" in kernel.source
-    assert "red.global.gpu.relaxed.add.v4.f32" in kernel.asm
+    several = "global.gpu.relaxed.add.v4.f32"  # of Triton 3.6, which asks for the old number, too
+    assert f"red.{several}" in kernel.asm or f"atom.{several}" in kernel.asm
 
 
 @pytest.mark.ptxas

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-TUTORIALS = Path(__file__).parents[2] / "tutorials"
-
-
-def run(name: str, folder: Path, *options: str) -> str:
-    """What a tutorial prints, run in a folder of its own with no records of earlier searches."""
-    environment = {**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)}
-    done = subprocess.run(
-        [sys.executable, str(TUTORIALS / name), *options],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+from tutorial import TUTORIALS
+from tutorial import run_tutorial as run
 
 
 @pytest.mark.cpu
@@ -50,7 +32,6 @@ def test_gpu_schedules_agree_in_the_interpreter(tmp_path: Path) -> None:
 
 @pytest.mark.cpu
 def test_blur_compute_at(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     text = run("02_blur_compute_at.py", tmp_path, "--quick", "--out", "pictures")
     rows = text.split("memory of rows")[1].splitlines()
     places = ("at root", "inlined", "at each row", "at strips of 64 rows", "at tiles of 32 x 256")
@@ -114,7 +95,6 @@ def test_the_tuner(tmp_path: Path) -> None:
 
 @pytest.mark.cpu
 def test_train_a_digit_classifier(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     text = run("12_train_a_digit_classifier.py", tmp_path, "--quick", "--out", "pictures")
     rows = text.split("a step of training")[1].splitlines()
     for name in ("unfused", "by hand", "default rules", "NumPy"):
@@ -127,8 +107,6 @@ def test_train_a_digit_classifier(tmp_path: Path) -> None:
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", ["01", "02", "09", "10", "11", "12"])
 def test_solutions_of_exercises(tmp_path: Path, name: str) -> None:
-    if name == "12":
-        pytest.importorskip("sklearn")
     (path,) = (TUTORIALS / "solutions").glob(f"{name}_*.py")
     text = run(f"solutions/{path.name}", tmp_path)
     for number in (1, 2, 3):

@@ -256,7 +256,8 @@ def _beside(name: str) -> Any:
 
 def _popcount(data: Any) -> Any:
     """Bits that are set, the sign bit of a negative number among them."""
-    return np.bitwise_count(data.view(f"u{data.dtype.itemsize}"))
+    octets = np.ascontiguousarray(data)[..., None].view(np.uint8)
+    return np.unpackbits(octets, axis=-1).sum(axis=-1, dtype=np.uint8).reshape(np.shape(data))
 
 
 def _index(tensor: Any) -> int:
