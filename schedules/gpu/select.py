@@ -19,6 +19,7 @@ from tedsl.schedules.analysis.nests import (
     crossing,
     is_reduction,
     neighbours,
+    padded,
     plain,
     pow2_at_least,
     same_axes,
@@ -45,7 +46,7 @@ from tedsl.schedules.gpu.columns.columns_and_full import (
     reduce_whole,
 )
 from tedsl.schedules.gpu.gemm.gemm import contract, in_few_rows, product_of
-from tedsl.schedules.gpu.gemm.operands import loose
+from tedsl.schedules.gpu.gemm.operand_layouts import loose
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
@@ -260,22 +261,13 @@ def _pointwise_2d(
     everything: Sequence[TensorRead],
     across: Axis | None,
 ) -> Sides:
-    """A tile of the last axis and of the one that crosses it; where it transposes, neighbours that
-    are neighbours everywhere are one axis.
-
-    Args:
-        s: the schedule.
-        stage: of the loops.
-        op: what it computes.
-        everything: that is read.
-        across: the axis along which a read is contiguous, not the last one, if there is any.
-    """
+    """A tile of the last axis and of the one that crosses it; where it transposes, since a read is
+    contiguous along the axis `across`, neighbours that are neighbours everywhere are one axis."""
     loops = [(axis,) for axis in op.axes] if across is None else neighbours(op.axes, everything)
     place = next((n for n, run in enumerate(loops) if among(across, run)), len(loops) - 2)
     high, limit = volume(loops[place]), volume(loops[-1])
     side = 1 if across is None else _side(gpu_of(s), op, everything, (high, limit))
-    widest = None if limit is None else pow2_at_least(limit)
-    most = None if high is None else pow2_at_least(high)
+    widest, most = padded(limit), padded(high)
     stencil = across is None and _is_stencil(everything, op.axes[place])
     # Of a stencil of many places a thread holds the loads for fewer elements.
     least = STENCIL[1] if len(reads_of(op)) <= PLACES else STENCIL[1] // 4
