@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import any_order, cost, is_reduction, pow2_at_least
+from tedsl.schedules.analysis.nests import any_order, cost, is_reduction, padded
 from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
@@ -101,10 +101,8 @@ def _by_pieces(s: Schedule, stage: Stage, op: ScanOp, target: Target) -> None:
     """Slices of the last axis, and single elements of the others, through all steps."""
     t, *others = op.axes
     last = others.pop()
-    extent = extent_of(last)
-    most = None if extent is None else pow2_at_least(extent)
-    sizes = (32, 64, 128, 256, 512, 1024)
-    piece = pick(s, f"{stage.name}.piece", sizes, 128 if target.is_triton else 64, most)
+    sizes, usual = (32, 64, 128, 256, 512, 1024), 128 if target.is_triton else 64
+    piece = pick(s, f"{stage.name}.piece", sizes, usual, padded(extent_of(last)))
     outer, inner = stage.split(last, factor=piece)
     stage.reorder(*others, outer, t, inner)
     around = [*others, outer]
@@ -137,8 +135,7 @@ def _by_steps(s: Schedule, op: ScanOp, target: Target) -> None:
 def _threads(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None:
     """SIMD lanes over the last axis inside a reduction, threads over the rest."""
     last = axes.pop()
-    most = extent_of(last)
-    width = pick(s, f"{stage.name}.width", (8, 16, 32, 64), 32, most)
+    width = pick(s, f"{stage.name}.width", (8, 16, 32, 64), 32, extent_of(last))
     outer, inner = stage.split(last, factor=width)
     stage.reorder(*axes, outer, *op.reduce_axes, inner)
     stage.vectorize(inner)
@@ -150,16 +147,13 @@ def _threads(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None
 def _programs(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None:
     """A tile of the last axis in each program; a reduction loops over tiles of its last axis."""
     last = axes.pop()
-    most = extent_of(last)
     folds = is_reduction(op)
-    default = 32 if folds else 256
-    limit = None if most is None else pow2_at_least(most)
-    width = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256, 512), default, limit)
+    usual, most = 32 if folds else 256, padded(extent_of(last))
+    width = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256, 512), usual, most)
     outer, inner = stage.split(last, factor=width)
     if folds and any_order(op):
-        depth = extent_of(op.reduce_axes[-1])
-        limit = None if depth is None else pow2_at_least(depth)
-        step = pick(s, f"{stage.name}.depth", (16, 32, 64), 32, limit)
+        most = padded(extent_of(op.reduce_axes[-1]))
+        step = pick(s, f"{stage.name}.depth", (16, 32, 64), 32, most)
         ko, ki = stage.split(op.reduce_axes[-1], factor=step)
         stage.reorder(*axes, outer, *op.reduce_axes[:-1], ko, inner, ki)
         stage.vectorize(ki)

@@ -12,7 +12,7 @@ from collections.abc import Container, Sequence
 
 from tedsl.expr.nodes import Axis, Reduce
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import among, cost, is_reduction, moves, pow2_at_least
+from tedsl.schedules.analysis.nests import among, cost, is_reduction, moves, padded
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import run_parallel
 from tedsl.schedules.devices import cpu_of, gpu_of
@@ -131,7 +131,7 @@ def _tiles(s: Schedule, stage: Stage, op: ComputeOp, beside: Sequence[Axis]) -> 
     rows, data, lanes, wide = fused(stage, op.reduce_axes), list(beside), list[Axis](), 1
     if data and data[-1] is op.axes[-1]:
         last = data.pop()
-        wide = pick(s, f"{stage.name}.columns", COLUMNS, ROW, _most(extent_of(last)))
+        wide = pick(s, f"{stage.name}.columns", COLUMNS, ROW, padded(extent_of(last)))
         outer, inner = stage.split(last, factor=wide)
         data.append(outer)
         lanes.append(inner)
@@ -139,7 +139,7 @@ def _tiles(s: Schedule, stage: Stage, op: ComputeOp, beside: Sequence[Axis]) -> 
     tile = TILE
     while folded is not None and tile > LEAST and folded * wide < gpu_of(s).sms * tile:
         tile //= 2  # for fewer programs than there are SMs
-    tall = pick(s, f"{stage.name}.rows", ROWS, max(1, tile // wide), _most(folded))
+    tall = pick(s, f"{stage.name}.rows", ROWS, max(1, tile // wide), padded(folded))
     outer, inner = stage.split(rows, factor=tall)
     lanes.insert(0, inner)
     stage.reorder(*data, outer, *lanes)
@@ -153,10 +153,6 @@ def _tiles(s: Schedule, stage: Stage, op: ComputeOp, beside: Sequence[Axis]) -> 
     else:
         stage.bind(outer, "blockIdx.x")
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, tall * wide))
-
-
-def _most(extent: int | None) -> int | None:
-    return None if extent is None else pow2_at_least(extent)
 
 
 def _rows(s: Schedule, stage: Stage, op: ComputeOp, beside: Sequence[Axis]) -> None:

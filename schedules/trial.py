@@ -27,7 +27,8 @@ def remembered(
     find: Callable[[Schedule], Answer],
     about: Sequence[str] = (),
 ) -> Answer:
-    """What `find` makes of a copy of the schedule, in which knobs take their defaults.
+    """What `find` makes, now or before, of a copy of the schedule in which knobs take their
+    defaults; not to be changed.
 
     Args:
         s: the schedule; it stays as it is.
@@ -36,9 +37,6 @@ def remembered(
         about: the stages that it is about, if nothing else counts than these and what is around
             them: the answer is that for stages which are one with them but for names, and of
             those `question` says nothing.
-
-    Returns:
-        The answer, found now or before; not to be changed.
     """
     part = form_of_part(s.plan, about, s.settled) if about else None
     if part is None:
@@ -54,20 +52,18 @@ def takes(
     steps: Callable[[Schedule], object],
     about: Sequence[str] = (),
 ) -> bool:
-    """True when the primitives accept `steps`, done to a copy of the schedule (see `remembered`).
+    """True when the primitives accept `steps` on a copy of the schedule (see `remembered`)."""
+    return remembered(s, question, lambda trial: _accepted(trial, steps), about)
 
-    Args:
-        s: the schedule.
-        question: what is asked.
-        steps: calls of primitives.
-        about: the stages that they are for, as for `remembered`.
-    """
 
-    def taken(trial: Schedule) -> bool:
-        try:
-            steps(trial)
-        except ScheduleError:
-            return False
-        return True
+def accepts(s: Schedule, steps: Callable[[Schedule], object]) -> bool:
+    """The same, found out each time."""
+    return _accepted(s.copy(decided=False), steps)
 
-    return remembered(s, question, taken, about)
+
+def _accepted(trial: Schedule, steps: Callable[[Schedule], object]) -> bool:
+    try:
+        steps(trial)
+    except ScheduleError:
+        return False
+    return True

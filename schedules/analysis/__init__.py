@@ -3,6 +3,5 @@
 - `views`: stages by name with inlined ones substituted, who reads whom, constant extents
 - `nests`: patterns of loop nests
 - `groups`: which stages share a kernel
-- `triangles`: folds over k <= j
 - `chains`: cascaded reductions, and what one online loop needs for them
 """

@@ -23,7 +23,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
-from tedsl.schedules.trial import remembered, takes
+from tedsl.schedules.trial import accepts, remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
@@ -69,7 +69,7 @@ def _chain_ends(s: Schedule, inner: Sequence[str]) -> tuple[str, ...]:
     for name in reversed(inner):
         if name in taken or not is_reduction(view[name]):
             continue
-        members = [stage.name for stage in chain_of(s.plan, s[name].plan).members]
+        members = folds_before(s, name)
         if not members or not taken.isdisjoint(members) or not set(members) <= set(inner):
             continue
         if follows(s, name):
@@ -78,11 +78,15 @@ def _chain_ends(s: Schedule, inner: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def folds_before(s: Schedule, name: str) -> list[str]:
+    """The reductions of the cascade that ends in `name`, but for that."""
+    return [stage.name for stage in chain_of(s.plan, s[name].plan).members]
+
+
 def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
     """The reductions that one depends on, if all of them combine in any order; else none."""
-    members = chain_of(s.plan, s[name].plan).members
-    free = all(any_order(view[member.name]) for member in members)
-    return tuple(member.name for member in members) if free else ()
+    members = folds_before(s, name)
+    return tuple(members) if all(any_order(view[member]) for member in members) else ()
 
 
 def follows(s: Schedule, name: str) -> bool:
@@ -100,21 +104,16 @@ def parts_follow(
 ) -> bool:
     """True when a part of the cascade that ends in `name` can be one online loop too, of as many
     reductions: where one of them counts once, at the end, its own parts would be left over.
-
-    Args:
-        s: the schedule.
-        name: of the last reduction.
-        question: what is asked, for `remembered`.
-        split: makes the parts, and gives the name of the last one's stage.
+    `question` is for `remembered`; `split` makes the parts, and names the last one's stage.
     """
 
     def one_loop(trial: Schedule) -> bool:
-        whole = len(chain_of(trial.plan, trial[name].plan).members)
+        whole = len(folds_before(trial, name))
         try:
             part = split(trial)
         except ScheduleError:
             return False
-        return len(chain_of(trial.plan, trial[part].plan).members) == whole and follows(trial, part)
+        return len(folds_before(trial, part)) == whole and follows(trial, part)
 
     return remembered(s, question, one_loop)
 
@@ -129,19 +128,12 @@ def inline_between(s: Schedule, names: Sequence[str]) -> None:
 def follow(stage: Stage, axis: Axis, lazy: bool = False) -> None:
     """Let the reductions that a stage depends on share its loop `axis`, online; with `lazy` the
     accumulators are rescaled only where the running maximum has moved far."""
-    if lazy:
-        stage.online(axis, casts=True, rescale_threshold=LAZY)
-    else:
-        stage.online(axis, casts=True)
+    stage.online(axis, casts=True, rescale_threshold=LAZY if lazy else None)
 
 
 def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
     """True when rescaling a cascade is a multiplication that may be put off."""
-    try:
-        follow(s.copy(decided=False)[name], axis, lazy=True)
-    except ScheduleError:
-        return False
-    return True
+    return accepts(s, lambda trial: follow(trial[name], axis, lazy=True))
 
 
 def inner_folds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
@@ -174,7 +174,7 @@ def _joinable(
         sides = [axes.get(a) for a in (*shape.rows, *shape.columns)]
         along = not root.axes or any(innermost(root.axes) is a for a in sides)
         fits = not is_reduction(root) and len(rows) == len(root.axes)
-        fits = fits and (along or masked) and _has_root_reader(users, group)
+        fits = fits and (along or masked) and all(user == group.root for user, _ in users)
         fits = fits and (group.rows is None or group.contracts)
         return (group, axes) if fits else None
     if group.contracts or contraction(root, masked, grouped=True) is not None:
@@ -194,10 +194,6 @@ def _rows_among(rows: Iterable[Axis], axes: Iterable[Axis]) -> bool:
     """True when all rows of more than one element are among `axes`."""
     known = list(axes)
     return all(among(a, known) or extent_of(a) == 1 for a in rows)
-
-
-def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> bool:
-    return all(user == group.root for user, _ in users)
 
 
 def mapped(
@@ -234,10 +230,8 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
     view = definitions(s)
     root = view[group.root].axes
-    new = Group(group.root, [*group.inner, inner], root)
-    new.contracts = contraction(view[inner], masked, grouped=True) is not None
-    new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
-    new.pairs, new.beside = group.pairs, group.beside
+    contracts = contraction(view[inner], masked, grouped=True) is not None
+    new = replace(group, inner=[*group.inner, inner], rows=root, contracts=contracts, regions=[])
     axes = dict(zip(view[inner].axes, root, strict=True))
     new.axes = {group.root: {a: a for a in root}, inner: axes}
     for name in (*group.inner, *group.beside):

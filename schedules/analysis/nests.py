@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tedsl.dtypes import DType
-from tedsl.expr.index_arith import conjuncts
+from tedsl.errors import InternalError
+from tedsl.expr.index_arith import conjuncts, constant
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -26,11 +27,12 @@ from tedsl.expr.nodes import (
     TensorRead,
     Unary,
     UnaryOp,
+    Var,
 )
-from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.expr.visit import axes_of, reads, rewrite, walk
 from tedsl.index.affine import coefficients, stride_of
 from tedsl.ir.matrix_units import factors
-from tedsl.schedules.analysis.views import View, extent_of, size_of, volume
+from tedsl.schedules.analysis.views import View, elements_of, extent_of, size_of, volume
 from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
@@ -74,13 +76,17 @@ def in_step(read: TensorRead, axes: Sequence[Axis]) -> bool:
 
 def nbytes_of(tensor: Tensor) -> int:
     """Bytes of a tensor of known shape, else 0."""
-    sizes = [size_of(extent) for extent in tensor.shape]
-    return 0 if None in sizes else math.prod(n or 0 for n in sizes) * tensor.dtype.nbytes
+    return elements_of(tensor) * tensor.dtype.nbytes
 
 
 def pow2_at_least(size: int) -> int:
     """The smallest power of two that is at least `size`."""
     return 1 << max(0, size - 1).bit_length()
+
+
+def padded(extent: int | None) -> int | None:
+    """The lanes that an extent takes; None for a symbolic one."""
+    return None if extent is None else pow2_at_least(extent)
 
 
 def first(made: Tensor | Sequence[Tensor]) -> Tensor:
@@ -91,6 +97,19 @@ def first(made: Tensor | Sequence[Tensor]) -> Tensor:
 def reduce_axes(stage: Stage) -> tuple[Axis, ...]:
     """The reduction axes of a stage as it is now."""
     return stage.op.reduce_axes if isinstance(stage.op, ComputeOp) else ()
+
+
+def computed(stage: Stage) -> ComputeOp:
+    """The operation of a stage that has loops."""
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        raise InternalError(f"a rule for loop nests was asked of {stage.name}, {type(op).__name__}")
+    return op
+
+
+def direct_reads(stage: Stage) -> tuple[TensorRead, ...]:
+    """What a stage reads itself, not through what is inlined in it."""
+    return reads(*stage.op.bodies) if isinstance(stage.op, ComputeOp) else ()
 
 
 def any_order(op: ComputeOp) -> bool:
@@ -386,3 +405,46 @@ def needs_one_of(view: View, name: str, others: Collection[str]) -> bool:
         found |= fresh
         waiting += fresh
     return not found.isdisjoint(others)
+
+
+def triangle(op: ComputeOp) -> Axis | None:
+    """The axis j of a fold over k <= j, or over k <= j % n in blocks of n, whose terms depend on
+    the block alone: what a tile of both does as a running fold; None for any other."""
+    body = op.bodies[0]
+    if not isinstance(body, Reduce) or body.where is None or len(body.axes) != 1:
+        return None
+    (k,) = body.axes
+    length, tests = extent_of(k), conjuncts(body.where)
+    for place, test in enumerate(tests):
+        row = _row(test, k, length)
+        if row is not None:
+            rest = (*body.sources, *tests[:place], *tests[place + 1 :])
+            return row if row not in axes_of(*_by_block(rest, row, length)) else None
+    return None
+
+
+def _row(test: Expr, k: Axis, length: int | None) -> Axis | None:
+    """The axis j of a test k <= j or k <= j % n."""
+    match test:
+        case Compare(op=CompareOp.LE, a=a, b=Axis() as row) if a is k:
+            return row if length is not None and extent_of(row) == length else None
+        case Compare(
+            op=CompareOp.LE, a=a, b=Binary(op=BinaryOp.FLOORMOD, a=Axis() as row, b=b)
+        ) if a is k:
+            return row if length is not None and constant(b) == length else None
+        case _:
+            return None
+
+
+def _by_block(exprs: Sequence[Expr], row: Axis, length: int | None) -> list[Expr]:
+    """The expressions with a number for each block of rows."""
+    number = Var("block", row.dtype)
+
+    def block(node: Expr) -> Expr | None:
+        match node:
+            case Binary(op=BinaryOp.FLOORDIV, a=a, b=b) if a is row and constant(b) == length:
+                return number
+            case _:
+                return None
+
+    return [rewrite(each, block) for each in exprs]

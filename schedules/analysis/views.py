@@ -200,26 +200,39 @@ def extent_of(axis: Axis) -> int | None:
     return None if axis.domain is None else size_of(axis.domain.extent)
 
 
-def volume(axes: Sequence[Axis]) -> int | None:
-    """The number of points of constant axes, or None."""
+def times(*counts: int | None) -> int | None:
+    """The product of counts; None when one is symbolic."""
     total = 1
-    for axis in axes:
-        extent = extent_of(axis)
-        if extent is None:
+    for count in counts:
+        if count is None:
             return None
-        total *= extent
+        total *= count
     return total
 
 
+def volume(axes: Sequence[Axis]) -> int | None:
+    """The number of points of constant axes, or None."""
+    return times(*map(extent_of, axes))
+
+
+def blocks(extent: int | None, size: int) -> int | None:
+    """How many tiles lie along an extent."""
+    return None if extent is None else -(-extent // size)
+
+
+def elements_of(tensor: Tensor) -> int:
+    """The elements of a tensor; 0 where a size is symbolic."""
+    return times(*map(size_of, tensor.shape)) or 0
+
+
+def in_memory(s: Schedule, tensor: Tensor) -> bool:
+    """True for an input, and for the result of another kernel."""
+    return tensor.op in places(s.plan).by_op and s[tensor].plan.placement.at_root
+
+
 def alone(ops: Sequence[ComputeOp]) -> tuple[list[ComputeOp], dict[Tensor, Tensor]]:
-    """Operations, producers first, as a computation of their own.
-
-    Args:
-        ops: of a computation.
-
-    Returns:
-        They with an input in place of each other stage that they read, and what each input is for.
-    """
+    """Operations, producers first, as a computation of their own: with an input in place of each
+    other stage that they read; and what each input is for."""
     known: dict[Tensor, Tensor] = {}
     made: list[ComputeOp] = []
     inputs: dict[Tensor, Tensor] = {}

@@ -40,11 +40,8 @@ TILED = 4
 
 
 def schedule_chains(s: Schedule) -> list[str]:
-    """Schedule the contractions that depend on other reductions of the axis they reduce.
-
-    Returns:
-        The stages that are scheduled then.
-    """
+    """Schedule the contractions that depend on other reductions of the axis they reduce; returns
+    the stages that are scheduled then."""
     return take_chains(s, _found, _reduce_chain)
 
 

@@ -16,7 +16,9 @@ from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     Contraction,
     among,
+    computed,
     contraction,
+    direct_reads,
     is_reduction,
     nbytes_of,
     pow2_at_least,
@@ -268,8 +270,7 @@ def fold_in_tiles(
     """Register tiles of rows and columns inside of the loops `around` them, with the loops `folded`
     over K outside of the tile; returns the loop over panels of columns."""
     row, column = tiled
-    data = inner.op.axes if isinstance(inner.op, ComputeOp) else ()
-    others = [a for a in data if a is not row and a is not column]
+    others = [a for a in computed(inner).axes if a is not row and a is not column]
     panel, ci = inner.split(column, factor=tile[1])
     loops, lanes = [panel], [ci]
     if row is not None:
@@ -375,10 +376,7 @@ def packable(s: Schedule, view: View, inner: Stage, column: Axis) -> list[Tensor
     """Reads of the vectorised operand, where the stage reads it itself, or something substituted
     into it that lies across: one of each tensor, and of none that is read along `column` in two
     ways."""
-    op = inner.op
-    if not isinstance(op, ComputeOp):
-        return []
-    direct, memory = reads(*op.bodies), reads(*view[inner.name].bodies)
+    direct, memory = direct_reads(inner), reads(*view[inner.name].bodies)
     named = {r.tensor for r in direct}
     found = [r for r in memory if r.tensor in named]
     if any(_apart(r, column) for r in memory if r.tensor not in named):
@@ -451,15 +449,14 @@ def pack(
             packed.transform_layout(_in_panels(where, wide))
             where = -1
         packed.compute_at(stage, panel)
-        own = packed.op
-        if isinstance(own, ComputeOp):
-            last = _turned(s, packed, own.axes[where])
-            if last is not None:
-                length = extent_of(last)
-                if length is None or length > TURNED:
-                    _, last = packed.split(last, factor=TURNED)
-                packed.vectorize(last)
-            packed.vectorize(own.axes[where])
+        own = computed(packed).axes[where]
+        last = _turned(s, packed, own)
+        if last is not None:
+            length = extent_of(last)
+            if length is None or length > TURNED:
+                _, last = packed.split(last, factor=TURNED)
+            packed.vectorize(last)
+        packed.vectorize(own)
 
 
 def _turned(s: Schedule, packed: Stage, lane: Axis) -> Axis | None:

@@ -31,7 +31,9 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     columns = [a for a in root.axes if not among(a, rows)]
     stage.reorder(*rows, *columns)
     row = fused(stage, rows)
-    lengths = [volume(_row_axes(view, group, name)) for name in group.inner]
+    lengths = [
+        volume([*_own(view, group, name, rows), *view[name].reduce_axes]) for name in group.inner
+    ]
     longest = None if None in lengths else max((n or 1 for n in lengths), default=1)
     whole = longest is not None and longest <= MAX_ROW and volume(columns) is not None
     for axis in _lanes(s, stage, columns, whole):
@@ -76,10 +78,6 @@ def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None
     for axis in _lanes(s, partial, own.reduce_axes, whole=False):
         partial.vectorize(axis)
     partial.parallel(fused(partial, own.axes))
-
-
-def _row_axes(view: View, group: Group, name: str) -> list[Axis]:
-    return [*_own(view, group, name, group.rows or ()), *view[name].reduce_axes]
 
 
 def _own(view: View, group: Group, name: str, rows: Sequence[Axis]) -> list[Axis]:

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis.nests import nbytes_of
 from tedsl.schedules.analysis.views import View, definitions
 from tedsl.schedules.fusion.horizontal import Beside
+from tedsl.schedules.trial import accepts
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
@@ -105,7 +105,11 @@ def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
         if mine != theirs:
             break
         alike += 1
-    while alike and not _may_join(s, kernel, leader, leader.loops[alike - 1][0]):
+
+    def shared(trial: Schedule) -> None:
+        trial[kernel.name].compute_with(trial[leader.name], leader.loops[alike - 1][0])
+
+    while alike and not accepts(s, shared):
         alike -= 1
     if not alike:
         return False
@@ -114,14 +118,5 @@ def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
     default = "loops" if part <= KEPT else "alone"
     if s.knob(f"{kernel.name}{BESIDE}", ("alone", "loops"), default) == "alone":
         return False
-    s[kernel.name].compute_with(s[leader.name], leader.loops[alike - 1][0])
-    return True
-
-
-def _may_join(s: Schedule, kernel: _Kernel, leader: _Kernel, loop: Axis) -> bool:
-    """True when the primitives accept the fusion."""
-    try:
-        s.copy(decided=False)[kernel.name].compute_with(s[leader.name].op, loop)
-    except ScheduleError:
-        return False
+    shared(s)
     return True

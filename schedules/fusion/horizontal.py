@@ -3,10 +3,10 @@ shared input once, or several small ones in one launch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
 from tedsl.schedules.analysis.kernel_order import Kernels
@@ -14,6 +14,7 @@ from tedsl.schedules.analysis.nests import first, reduce_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
+from tedsl.schedules.trial import accepts
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
@@ -73,6 +74,10 @@ class Beside:
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
     kernels: Kernels = field(default_factory=Kernels)
 
+    def flat(self) -> list[Leader]:
+        """The leaders of one flat loop."""
+        return [each for each in self.leaders if each.rows is None and each.sides is None]
+
     def free(self, s: Schedule, among: Sequence[Leader], names: Sequence[str]) -> list[Leader]:
         """The latest of the leaders in `among` that the kernel of `names`, the first of which
         stores, can run with: no dependence, direct or through other kernels, leads from one to the
@@ -120,14 +125,8 @@ def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
         and [extent_of(a) for a in view[each.name].axes] == sizes
         and _share(view, name, each)
     ]
-    for leader in beside.free(s, alike, [name]) if None not in sizes else ():
-        if not _joins(s, name, leader):
-            continue
-        if not flip(s, f"{name}.in_tiles", True):
-            return False
-        _joined(s, name, beside, leader, loops=True)
-        return True
-    return False
+    alike = [] if None in sizes else alike
+    return join_first(s, beside, [name], alike, f"{name}.in_tiles", partial(_like, name=name))
 
 
 def may_lead(s: Schedule, name: str) -> bool:
@@ -147,8 +146,7 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     if all(each.rows is not None for each in beside.leaders) or not all_computed(s):
         return False
     view = definitions(s)
-    flat = [each for each in beside.leaders if each.rows is None and each.sides is None]
-    free = beside.free(s, flat, [name])
+    free = beside.free(s, beside.flat(), [name])
     loops = _loops(view, name, free)
     grid = next(iter([e for e in free if e.small is small] or free), None)
     choices = ["alone"]
@@ -164,13 +162,14 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     chosen = s.knob(f"{name}.beside", choices, default)
     leader = loops if chosen == "loops" else grid if chosen == "grid" else None
     if leader is not None:
-        _joined(s, name, beside, leader, loops=chosen == "loops")
+        shared = chosen == "loops"
+        beside.join([_like(s, leader, name, loops=shared)], leader, shared)
     return leader is not None
 
 
 def read_by_flat(s: Schedule, name: str, beside: Beside) -> bool:
     """True where an earlier flat kernel of as many elements reads an input of `name`."""
-    flat = [each for each in beside.leaders if each.rows is None and each.sides is None]
+    flat = beside.flat()
     if not flat or not all_computed(s):
         return False
     view = definitions(s)
@@ -182,17 +181,8 @@ def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
     """Let a kernel of one program run in the launch of an earlier kernel (the knob `beside`)."""
     if not beside.launches or not all_computed(s):
         return
-    for leader in reversed(beside.free(s, beside.leaders, [name])):
-        trial = s.copy(decided=False)
-        try:
-            _one_program(trial, name)
-            join(trial, name, leader.name, loops=False)
-        except ScheduleError:
-            continue
-        if flip(s, f"{name}.beside", True):
-            _one_program(s, name)
-            beside.join([name], leader, loops=False)
-        return
+    alone, knob = partial(_one_program, name=name), f"{name}.beside"
+    join_first(s, beside, [name], beside.leaders, knob, alone, loops=False)
 
 
 def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
@@ -207,14 +197,32 @@ def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
         if _has_tiles(view, each, size) and _share(view, name, each)
         if size // each.tile <= MOST_PARTS
     ]
-    for leader in beside.free(s, alike, [name]):
-        trial = s.copy(decided=False)
-        try:
-            join(trial, _parts(trial, name, leader.tile), leader.name, loops=True)
-        except ScheduleError:
-            continue
-        if flip(s, f"{name}.along", True):
-            beside.join([_parts(s, name, leader.tile)], leader, loops=True)
+    return join_first(s, beside, [name], alike, f"{name}.along", partial(_parts, name=name))
+
+
+def join_first(
+    s: Schedule,
+    beside: Beside,
+    names: Sequence[str],
+    leaders: Sequence[Leader],
+    knob: str,
+    prepare: Callable[[Schedule, Leader], str],
+    *,
+    loops: bool = True,
+) -> bool:
+    """Fuse the kernel of `names`, the first of which stores, into the first of some leaders for
+    which the primitives accept it, or into the last for the launch, by a knob that is on by
+    default; True when that was chosen.  `prepare` gives it loops, and says what stores then."""
+
+    def steps(trial: Schedule, leader: Leader) -> None:
+        join(trial, prepare(trial, leader), leader.name, loops=loops)
+
+    free = beside.free(s, leaders, names)
+    for leader in free if loops else reversed(free):
+        if accepts(s, partial(steps, leader=leader)):
+            if not flip(s, knob, True):
+                return False
+            beside.join([prepare(s, leader), *names[1:]], leader, loops)
             return True
     return False
 
@@ -235,26 +243,22 @@ def _has_tiles(view: View, leader: Leader, size: int) -> bool:
     )
 
 
-def _parts(s: Schedule, name: str, tile: int) -> str:
+def _parts(s: Schedule, leader: Leader, name: str) -> str:
     """Partial results of a full reduction, one for each tile; the name of their stage."""
     stage = s[name]
-    part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=tile)
+    part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=leader.tile)
     partial = s[first(s.rfactor(definitions(s)[name].outputs[0], part))]
     partial.vectorize(fused(partial, reduce_axes(partial)))
     return partial.name
 
 
-def _one_program(s: Schedule, name: str) -> None:
+def _one_program(s: Schedule, _: Leader, name: str) -> str:
     """A loop of one turn around all others is the grid."""
     loops = s[name].leaf_iter_vars
     program = s[name].fuse()
     s[name].reorder(program, *loops)
     s[name].bind(program, "blockIdx.x")
-
-
-def _joined(s: Schedule, name: str, beside: Beside, leader: Leader, *, loops: bool) -> None:
-    beside.join([name], leader, loops)
-    _split(s, name, leader, loops=loops)
+    return name
 
 
 def all_computed(s: Schedule) -> bool:
@@ -281,16 +285,10 @@ def _inputs(op: ComputeOp) -> frozenset[PlaceholderOp]:
 
 def _joins(s: Schedule, name: str, leader: Leader) -> bool:
     """True when the primitives accept the fusion of the loops."""
-    try:
-        trial = s.copy(decided=False)
-        _split(trial, name, leader, loops=True)
-        join(trial, name, leader.name, loops=True)
-    except ScheduleError:
-        return False
-    return True
+    return accepts(s, lambda t: join(t, _like(t, leader, name), leader.name, loops=True))
 
 
-def _split(s: Schedule, name: str, leader: Leader, *, loops: bool) -> None:
+def _like(s: Schedule, leader: Leader, name: str, *, loops: bool = True) -> str:
     """Tiles of the same size as the leader's."""
     stage, axes = s[name], definitions(s)[name].axes
     if leader.sides is not None:
@@ -298,11 +296,12 @@ def _split(s: Schedule, name: str, leader: Leader, *, loops: bool) -> None:
         fused(stage, around)
         for lane in lanes:
             stage.vectorize(lane)
-        return
+        return name
     outer, inner = stage.split(fused(stage, axes), factor=leader.tile)
     stage.vectorize(inner)
     if not loops:
         stage.bind(outer, "blockIdx.x")
+    return name
 
 
 def tile_of_two(

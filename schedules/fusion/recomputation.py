@@ -6,8 +6,7 @@ from __future__ import annotations
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Cast, TensorRead
 from tedsl.expr.visit import axes_of, walk
-from tedsl.schedules.analysis.nests import cost, is_reduction, nbytes_of, plain, same_axes
-from tedsl.schedules.analysis.triangles import triangle
+from tedsl.schedules.analysis.nests import cost, is_reduction, nbytes_of, plain, same_axes, triangle
 from tedsl.schedules.analysis.views import View, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LAUNCH

@@ -179,9 +179,9 @@ class _Rows:
                 for host in hosts:
                     yield from self._folded_in(group, host)
 
-    def _hosts(self, name: str, but: str = "") -> list[Group]:
-        """The kernels that read a stage, without one."""
-        owners = [self.owners[user] for user, _ in self.view.readers[name] if user != but]
+    def _hosts(self, name: str) -> list[Group]:
+        """The kernels that read a stage."""
+        owners = [self.owners[user] for user, _ in self.view.readers[name]]
         return list({owner.root: owner for owner in owners}.values())
 
     def _read_in(self, group: Group, host: Group) -> Iterator[_Found]:

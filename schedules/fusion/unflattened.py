@@ -18,6 +18,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of
 from tedsl.schedules.gpu.gemm.k_steps import IDLE, idle
 from tedsl.schedules.gpu.gemm.mainloop import longest
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.loops import lay_in_order
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
 
@@ -33,11 +34,7 @@ def unflatten(s: Schedule) -> None:
         axes = definitions(s)[name].axes
         kept = [n for n, axis in enumerate(axes) if extent_of(axis) != 1]
         if name not in outputs and 0 < len(kept) < len(axes):
-
-            def shorter(*i: Axis, kept: list[int] = kept) -> tuple[Expr, ...]:
-                return tuple(i[n] for n in kept)
-
-            s[name].transform_layout(shorter)
+            lay_in_order(s[name], kept)
     for name in reversed(list(definitions(s))):
         view = definitions(s)
         product = None if name in outputs else _product(view, name)

@@ -29,7 +29,7 @@ from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.scheduling.plan.graph import extern_readers
+from tedsl.scheduling.plan.graph import extern_readers, tensors_read
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
 from tedsl.tensor.tensor import ComputeOp
@@ -177,38 +177,22 @@ def _open(s: Schedule, taken: Collection[str]) -> View:
 def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
     """The other stages that those in `taken` read."""
     view = definitions(s)
-    names = view.names
-    found = [
-        names[read.tensor.op]
-        for name in taken
-        if name in view
-        for read in reads(*view[name].bodies)
-        if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names
-    ]
-    return [name for name in found if name not in taken]
+    found = (source for name in taken if name in view for source in view.sources(name))
+    return [source for source in found if source not in taken]
 
 
 def _read_by_settled(s: Schedule) -> list[str]:
     """The stages that settled ones read, from memory."""
-    plan = s.plan
-    found = [
-        plan.stage_of(read.tensor.op)
-        for stage in plan.stages
-        if stage.name in s.settled and isinstance(stage.op, ComputeOp)
-        for read in reads(*stage.op.bodies)
-        if isinstance(read.tensor.op, ComputeOp)
-    ]
-    return list(dict.fromkeys(each.name for each in found if each.name not in s.settled))
+    settled = [stage.op for stage in s.plan.stages if stage.name in s.settled]
+    read = [tensor.op for op in settled if isinstance(op, ComputeOp) for tensor in tensors_read(op)]
+    found = [s.plan.stage_of(op).name for op in read if isinstance(op, ComputeOp)]
+    return list(dict.fromkeys(name for name in found if name not in s.settled))
 
 
 def _read_whole(s: Schedule) -> list[str]:
     """The stages that externs read, whole and from memory."""
-    plan = s.plan
-    return [
-        stage.name
-        for stage in plan.stages
-        if isinstance(stage.op, ComputeOp) and extern_readers(plan, stage.op)
-    ]
+    computed = (stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp))
+    return [stage.name for stage in computed if extern_readers(s.plan, stage.op)]
 
 
 def _stored(

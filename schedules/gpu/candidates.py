@@ -23,15 +23,8 @@ Names = Mapping[str, str]
 
 
 def quickest(s: Schedule, group: Group, rules: Sequence[Rule], target: Target) -> Rule:
-    """The rule by which a kernel takes the shortest time, all knobs at their defaults; of equal
-    ones the first.
-
-    Args:
-        s: the schedule; it stays as it is.
-        group: the kernel, of constant extents.
-        rules: the candidates.
-        target: as for the rules.
-    """
+    """The rule by which a kernel of constant extents takes the shortest time, all knobs at their
+    defaults; of equal ones the first."""
     names = (*group.inner, group.root)
 
     def times(trial: Schedule) -> list[float]:
@@ -55,14 +48,8 @@ def _seconds(s: Schedule, group: Group, rule: Rule, target: Target) -> float:
 def seconds_alone(
     s: Schedule, stages: Sequence[str], rule: Callable[[Schedule, Names], object], target: Target
 ) -> float:
-    """The time that is predicted for a kernel alone; infinite where it cannot be carried out.
-
-    Args:
-        s: the schedule; it stays as it is.
-        stages: of the kernel, producers first.
-        rule: schedules them, told what each is called there.
-        target: as for the rules.
-    """
+    """The time that is predicted for a kernel of some stages, producers first, alone; infinite
+    where it cannot be carried out.  `rule` schedules them, told what each is called there."""
     view = definitions(s)
     ops, _ = alone([view[name] for name in stages])
     trial = Schedule(create_schedule(ops[-1].outputs).plan, {}, target, gpu_of(s))

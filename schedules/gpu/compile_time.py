@@ -22,17 +22,15 @@ Rules = Callable[[Mapping[str, object]], Schedule]
 def in_time(
     s: Schedule, target: Target, stages: Collection[str], rules: Rules
 ) -> dict[str, object]:
-    """Choices of the rules with which each kernel compiles in `effort.LIMIT` seconds, or as fast as
-    a greedy search, which changes one knob at a time, gets.
+    """Choices of the rules with which each kernel compiles in `compile_time.LIMIT` seconds, or as
+    fast as a greedy search, which changes one knob at a time, gets; none where no choice helps, or
+    there are too many stages to try one.
 
     Args:
         s: what the rules make, with a kernel that takes too long.
         target: what it is for.
         stages: whose knobs are changed, those of that kernel.
         rules: from decisions, beside those that were made, to their schedule.
-
-    Returns:
-        The decisions; none where no choice helps, or there are too many stages to try one.
     """
     best, said = s, _seconds(s, target)
     decisions: dict[str, object] = {}

@@ -47,6 +47,23 @@ def bind_all(
     return grid
 
 
+def tile_grid(
+    stage: Stage,
+    others: Sequence[Axis],
+    sides: Sequence[tuple[Axis, int]],
+    apart: Axis | None = None,
+) -> Axis:
+    """A program for each tile, of so many elements along each of some axes, and for each point of
+    the `others`, of which one may be `apart`; returns the loop around one tile."""
+    split = [stage.split(axis, factor=size) for axis, size in sides]
+    around = [*others, *(outer for outer, _ in split)]
+    stage.reorder(*around, *(lane for _, lane in split))
+    place = bind_all(stage, around, apart=apart)
+    for _, lane in split:
+        stage.vectorize(lane)
+    return place
+
+
 def staying(
     s: Schedule,
     stage: Stage,

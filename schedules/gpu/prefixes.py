@@ -16,12 +16,20 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.lower.passes.carry_states import PREFETCH
 from tedsl.schedules.analysis.groups import Group
-from tedsl.schedules.analysis.nests import cost, is_reduction, pow2_at_least, reduce_axes
-from tedsl.schedules.analysis.triangles import triangle
+from tedsl.schedules.analysis.nests import (
+    computed,
+    cost,
+    is_reduction,
+    padded,
+    pow2_at_least,
+    reduce_axes,
+    triangle,
+)
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import lay_in_order
 from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -143,9 +151,7 @@ def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
         crossed = axes[-1] is not along
         nbytes = max(body.dtype.nbytes for body in view[group.root].bodies)
         room = max(1, TILE // steps)
-        extent = extent_of(partner)
-        most = None if extent is None else pow2_at_least(extent)
-        usual = max(room, LINE // nbytes) if crossed else room
+        usual, most = max(room, LINE // nbytes) if crossed else room, padded(extent_of(partner))
         beside = pick(s, f"{group.root}.beside", (1, 2, 4, 8, 16, 32, 64), min(usual, 64), most)
         pair = (partner, beside)
         inner = [*inner, pair] if crossed else [pair, *inner]
@@ -172,8 +178,7 @@ def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
 
 def _in_order_of(fold: Stage, axes: Sequence[Axis], known: Mapping[Axis, Axis]) -> None:
     """Lay the tile of a fold out as the root is."""
-    assert isinstance(fold.op, ComputeOp)
-    own, place = fold.op.axes, {axis: n for n, axis in enumerate(axes)}
+    own, place = computed(fold).axes, {axis: n for n, axis in enumerate(axes)}
     places = sorted(range(len(own)), key=lambda n: place[known[own[n]]] if own[n] in known else -1)
     if places != list(range(len(own))):
-        fold.transform_layout(lambda *i: tuple(i[n] for n in places))
+        lay_in_order(fold, places)

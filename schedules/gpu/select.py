@@ -17,6 +17,7 @@ from tedsl.schedules.analysis.nests import (
     contraction,
     crossing,
     is_reduction,
+    padded,
     plain,
     pow2_at_least,
     same_axes,
@@ -43,7 +44,7 @@ from tedsl.schedules.gpu.columns.columns_and_full import (
     reduce_whole,
 )
 from tedsl.schedules.gpu.gemm.gemm import contract, in_few_rows, product_of
-from tedsl.schedules.gpu.gemm.operands import loose
+from tedsl.schedules.gpu.gemm.operand_layouts import loose
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
@@ -250,8 +251,7 @@ def _pointwise_2d(
     """A tile of the last two axes."""
     place = len(op.axes) - 2
     high, limit = extent_of(op.axes[place]), extent_of(op.axes[-1])
-    widest = None if limit is None else pow2_at_least(limit)
-    most = None if high is None else pow2_at_least(high)
+    widest, most = padded(limit), padded(high)
     stencil = _is_stencil(everything, op.axes[place])
     # Of a stencil of many places a thread holds the loads for fewer elements.
     least = STENCIL[1] if len(reads_of(op)) <= PLACES else STENCIL[1] // 4

@@ -26,7 +26,6 @@ def test_every_rule_for_a_kernel_of_matrices_or_rows_is_in_the_glossary() -> Non
         "schedules/gpu/select.py",
         "schedules/gpu/compile_time.py",
         "schedules/gpu/rows/reverse_second_pass.py",
-        "schedules/gpu/gemm/operands.py",
         "schedules/gpu/gemm/shared_operand.py",
     }
     rules = {s.where for s in python_files("schedules/gpu") if s.path.name != "__init__.py"}

@@ -32,22 +32,32 @@ from tedsl.schedules.analysis.chains import (
 from tedsl.schedules.analysis.nests import (
     Contraction,
     any_order,
+    computed,
     contraction,
     cost,
+    direct_reads,
     for_units,
     growing,
     is_reduction,
     pow2_at_least,
     reduce_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
+from tedsl.schedules.analysis.views import (
+    View,
+    blocks,
+    definitions,
+    extent_of,
+    in_memory,
+    times,
+    volume,
+)
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.candidates import Names, seconds_alone
 from tedsl.schedules.gpu.gemm.cost_model import best_tile
 from tedsl.schedules.gpu.gemm.gemm import product_of, stored_by_engine, stores_ahead
 from tedsl.schedules.gpu.gemm.k_steps import LEAST
 from tedsl.schedules.gpu.gemm.mainloop import longest, movable
-from tedsl.schedules.gpu.gemm.operands import is_box
+from tedsl.schedules.gpu.gemm.operand_layouts import is_box
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.gemm.tile_scheduler import grid_of, programs_stay
@@ -56,7 +66,6 @@ from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.plan.links import places
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
@@ -116,11 +125,8 @@ TILES = tuple(
 
 
 def schedule_chains(s: Schedule) -> list[str]:
-    """Schedule the contractions that depend on reductions of the axis they reduce.
-
-    Returns:
-        The stages that are scheduled then.
-    """
+    """Schedule the contractions that depend on reductions of the axis they reduce; returns the
+    stages that are scheduled then."""
     return take_chains(s, _found, _reduce_chain)
 
 
@@ -163,17 +169,16 @@ def _reduce_chain(s: Schedule, found: Chained, tile: Tile | None = None) -> list
     alone = not found.inner and found.last != found.root
     staged = stored_by_engine(s, found.root, many) if alone else None
     stage, fold = s[found.root], s[found.last]
-    if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
-        return []
+    op, folded = computed(stage), computed(fold)
     shape = contraction(definitions(s)[found.last])
     if shape is None:
         return []
     found = replace(found, shape=shape)
-    axes = in_terms_of(stage.op, fold.op)
+    axes = in_terms_of(op, folded)
     row, column = axes[longest(shape.rows)], axes[longest(shape.columns)]
-    longer = longer_last(fold.op, shape)
-    deep = gpu.has_tma and _is_deep(s, found, stage.op, fold.op)
-    tall = longer is not None and work <= LIGHT and _is_tall(gpu, stage.op, fold.op, found, row)
+    longer = longer_last(folded, shape)
+    deep = gpu.has_tma and _is_deep(s, found, op, folded)
+    tall = longer is not None and work <= LIGHT and _is_tall(gpu, op, folded, found, row)
     high = TALL if tall and not deep else 64
     usual = (high, DEEP if deep else high) if tile is None else (tile.rows, tile.depth)
     sizes = _sizes(s, stage, found, (row, column), usual)
@@ -368,7 +373,7 @@ def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
     """The tile of a GEMM whose prologue is a row reduction: its operand is reduced again for every
     tile of columns, so that these are wide; None where the cost model does not know the product."""
     fold = s[found.last]
-    product = product_of(s, fold, fold.op, found.shape) if isinstance(fold.op, ComputeOp) else None
+    product = product_of(s, fold, computed(fold), found.shape)
     if product is None:
         return None
     bm, bn = best_tile(product)
@@ -400,8 +405,7 @@ def _grid(
     programs may be persistent: `many` is whether each has several tiles; None where that is not
     asked."""
     row, column = sides
-    data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
-    others = [a for a in data if a is not row and a is not column]
+    others = [a for a in computed(stage).axes if a is not row and a is not column]
     outer, inner = stage.split(row, factor=sizes.rows)
     tiles, lanes = [outer], [inner, column]
     width = extent_of(column)
@@ -414,8 +418,8 @@ def _grid(
     for lane in lanes:
         stage.vectorize(lane)
     if many is not None and longer is None:
-        count = _count(others, (row, sizes.rows), (column, sizes.columns))
-        stays = programs_stay(s, stage, count, many)
+        down, wide = blocks(extent_of(row), sizes.rows), blocks(width, sizes.columns)
+        stays = programs_stay(s, stage, times(volume(others), down, wide), many)
         return grid_of(s, stage, order, stays, None, alike=False)
     last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
     return bind_all(stage, order, last_first)
@@ -428,15 +432,6 @@ def _walked(s: Schedule, found: Chained, between: Sequence[str]) -> int:
     row, along = longest(found.shape.rows), found.shape.folded[0]
     inner = [(view[name], view[name].axes[-1], None) for name in found.inner]
     return walked(view, inside, [(view[found.last], along, row), *inner])
-
-
-def _count(others: Sequence[Axis], *sides: tuple[Axis, int]) -> int | None:
-    """How many tiles there are, of so many elements along each side; None for symbolic extents."""
-    total = volume(others)
-    for axis, size in sides:
-        extent = extent_of(axis)
-        total = None if total is None or extent is None else total * -(-extent // size)
-    return total
 
 
 def _operands(
@@ -460,7 +455,7 @@ def _operands(
     for reader, over in [*parts.values()]:
         parts |= {name: (reader, over) for name in _inlined(s, reader)}
     readers = dict.fromkeys((fold.name, *found.inner, *parts))
-    staged = [(t, s[n]) for n in readers for t in movable(s, s[n]) if _in_memory(s, t)]
+    staged = [(t, s[n]) for n in readers for t in movable(s, s[n])]
     descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", True)
     fixed = [(t, r) for r in inner if r.name not in parts for t in _fixed(s, r)]
     before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", True)
@@ -478,9 +473,7 @@ def _operands(
 
 def _inlined(s: Schedule, reader: Stage) -> list[str]:
     """The stages that are computed on the operands of a contraction as it reads them."""
-    found = (
-        [s[r.tensor] for r in reads(*reader.op.bodies)] if isinstance(reader.op, ComputeOp) else []
-    )
+    found = [s[r.tensor] for r in direct_reads(reader)]
     return [each.name for each in found if each.plan.placement.inlined]
 
 
@@ -497,24 +490,13 @@ def _along(
     it in shared memory, where TMA has put it."""
     if reader.name != fold.name:
         return []
-    ops = [s[name].op for name in found.members]
-    direct = [(op, reads(*op.bodies)) for op in ops if isinstance(op, ComputeOp)]
-    return [op for op, all_read in direct if any(r.tensor is tensor for r in all_read)]
+    members = [s[name] for name in found.members]
+    return [each.op for each in members if any(r.tensor is tensor for r in direct_reads(each))]
 
 
 def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
     """The loop-invariant operands of an inner contraction (Q): they do not move along the last of
     its axes, which the loop takes in pieces."""
-    op = inner.op
-    if not isinstance(op, ComputeOp):
-        return []
-    moving = op.axes[-1]
-    known = places(s.plan).by_op
-    found = [r for r in reads(*op.bodies) if moving not in axes_of(*r.indices)]
-    fine = [r.tensor for r in found if r.tensor.op in known and is_box(r, op.axes)]
-    return [tensor for tensor in fine if _in_memory(s, tensor)]
-
-
-def _in_memory(s: Schedule, tensor: Tensor) -> bool:
-    """True for an input, and for the result of another kernel."""
-    return s[tensor].plan.placement.at_root
+    axes = computed(inner).axes
+    found = [r for r in direct_reads(inner) if axes[-1] not in axes_of(*r.indices)]
+    return [r.tensor for r in found if is_box(r, axes) and in_memory(s, r.tensor)]

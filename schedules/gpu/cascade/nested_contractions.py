@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import in_terms_of, root_of
@@ -22,15 +21,17 @@ from tedsl.schedules.analysis.nests import (
     Contraction,
     among,
     any_order,
+    computed,
     contraction,
     cost,
+    direct_reads,
     for_units,
     is_reduction,
     plain,
     pow2_at_least,
     reduce_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
+from tedsl.schedules.analysis.views import View, definitions, extent_of, in_memory, volume
 from tedsl.schedules.gpu.cascade.cascaded_contraction import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu.gemm.k_steps import LEAST
 from tedsl.schedules.gpu.gemm.mainloop import longest, movable
@@ -38,6 +39,7 @@ from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.loops import swap_axes
 from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -70,15 +72,8 @@ class Product:
 
 
 def schedule_products(s: Schedule, taken: Sequence[str]) -> list[str]:
-    """Schedule the contractions of contractions, by the knob `within`.
-
-    Args:
-        s: a schedule.
-        taken: the stages that are scheduled already.
-
-    Returns:
-        The stages that are scheduled then.
-    """
+    """Schedule the contractions of contractions among the stages that are not `taken`, by the knob
+    `within`; returns the stages that are scheduled then."""
     found: list[str] = []
     for group in _groups(s, taken):
         if _possible(s, group) and flip(s, f"{group[0].root}.within", _large(s, group)):
@@ -194,9 +189,9 @@ def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
     inner, between = _separated(s, group)
     pattern = group[0].pattern
     row, fold = pattern.index(ROW), pattern.index(FOLD)
-    if fold < row:
+    if fold < row:  # transposed tiles have their rows in front of the axis that is reduced
         for name in (*between, *inner):
-            _turn(s[name], row, fold)
+            swap_axes(s[name], row, fold)
         row, fold = fold, row
     lead, sizes = group[0], _sizes(s, group)
     heads = _together(s, group, (*inner, *between), (row, fold))
@@ -244,17 +239,6 @@ def _separated(s: Schedule, group: Sequence[Product]) -> tuple[list[str], list[s
     return inner, between
 
 
-def _turn(stage: Stage, row: int, fold: int) -> None:
-    """Transpose the tile, with its rows in front of the axis that is reduced."""
-
-    def turned(*axes: Axis) -> tuple[Axis, ...]:
-        order = list(axes)
-        order[row], order[fold] = order[fold], order[row]
-        return tuple(order)
-
-    stage.transform_layout(turned)
-
-
 def _sizes(s: Schedule, group: Sequence[Product]) -> Sizes:
     """Rows of a program, and the piece of the reduced axis in an iteration: what the registers of
     one or two warp groups hold beside the tiles of all results."""
@@ -282,7 +266,7 @@ def _together(
         own = longest(each.shape.rows)
         readers.append((view[each.last], each.shape.folded[0], own))
     op, sides = view[lead.last], (longest(lead.shape.rows), longest(lead.shape.columns))
-    axes = in_terms_of(_computed(s[lead.root]), op)
+    axes = in_terms_of(computed(s[lead.root]), op)
     heads = [own for axis, own in axes.items() if not among(axis, sides)]
     uneven = longer_last(op, lead.shape) is not None
     return together(s, lead.root, heads, walked(view, inside, readers), uneven)
@@ -292,15 +276,15 @@ def _tiles(s: Schedule, product: Product, lead: str, sizes: Sizes, heads: int) -
     """The grid over the result's tiles, the same ones of so many `heads` side by side, and the loop
     over pieces of the reduced axis; the kernel is called after the stage `lead`."""
     stage, fold = s[product.root], s[product.last]
-    axes = in_terms_of(_computed(stage), _computed(fold))
+    axes = in_terms_of(computed(stage), computed(fold))
     row, column = axes[longest(product.shape.rows)], axes[longest(product.shape.columns)]
-    others = [axis for axis in _computed(stage).axes if axis is not row and axis is not column]
+    others = [axis for axis in computed(stage).axes if axis is not row and axis is not column]
     outer, inner = stage.split(row, factor=sizes.rows)
     order = ordered(stage, others, [outer], heads)
     stage.reorder(*order, inner, column)
     stage.vectorize(inner)
     stage.vectorize(column)
-    longer = longer_last(fold.op, product.shape) if isinstance(fold.op, ComputeOp) else None
+    longer = longer_last(computed(fold), product.shape)
     last_first = longer is not None and flip(s, f"{lead}.descending", longer)
     place = bind_all(stage, order, last_first)
     if fold.name != stage.name:
@@ -310,13 +294,6 @@ def _tiles(s: Schedule, product: Product, lead: str, sizes: Sizes, heads: int) -
     if fold.name != stage.name:
         fold.reorder(loop, *(axis for axis in fold.leaf_iter_vars if axis is not loop))
     return place, loop
-
-
-def _computed(stage: Stage) -> ComputeOp:
-    op = stage.op
-    if not isinstance(op, ComputeOp):
-        raise InternalError(f"{stage.name} of a kernel of products is a {type(op).__name__}")
-    return op
 
 
 def _kept(s: Schedule, between: Sequence[str]) -> list[str]:
@@ -362,26 +339,14 @@ def _operands(
 
 def _moves(reader: Stage, tensor: Tensor, fold: int) -> bool:
     """True when what an inner contraction reads of a tensor changes with the loop."""
-    op = reader.op
-    if not isinstance(op, ComputeOp):
-        return True
-    own = [r for r in reads(*op.bodies) if r.tensor is tensor]
-    return any(op.axes[fold] in axes_of(*r.indices) for r in own)
+    moving = computed(reader).axes[fold]
+    own = [r for r in direct_reads(reader) if r.tensor is tensor]
+    return any(moving in axes_of(*r.indices) for r in own)
 
 
 def _beside(s: Schedule, stage: Stage, fold: int) -> list[Tensor]:
     """What a pointwise stage reads of memory that is loop-invariant."""
-    op = stage.op
-    if not isinstance(op, ComputeOp):
-        return []
-    known = places(s.plan).by_op
-    found = [
-        r.tensor
-        for r in reads(*op.bodies)
-        if r.tensor.op in known
-        and r.indices
-        and plain(r) is not None
-        and op.axes[fold] not in axes_of(*r.indices)
-        and s[r.tensor].plan.placement.at_root
-    ]
-    return list(dict.fromkeys(found))
+    moving = computed(stage).axes[fold]
+    found = [r for r in direct_reads(stage) if r.indices and plain(r) is not None]
+    found = [r for r in found if moving not in axes_of(*r.indices)]
+    return list(dict.fromkeys(r.tensor for r in found if in_memory(s, r.tensor)))

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis.chains import chain_ends, follow, inline_between
+from tedsl.schedules.analysis.chains import chain_ends, folds_before, follow, inline_between
 from tedsl.schedules.analysis.groups import Group, crossed_row
-from tedsl.schedules.analysis.nests import is_reduction, pow2_at_least, reduce_axes
-from tedsl.schedules.analysis.views import definitions, extent_of, volume
+from tedsl.schedules.analysis.nests import is_reduction, padded, reduce_axes
+from tedsl.schedules.analysis.views import blocks, definitions, extent_of, times, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.primitives.online.chain import chain_of
 
 # Columns and rows of a tile, and columns where the wider one leaves many lanes idle.
 ACROSS, PIECE = 64, 64
@@ -69,22 +68,17 @@ def online_columns(s: Schedule, group: Group) -> bool:
     if across is None or length is None or length < 2 * PIECE or len(folds) < 2 or not single:
         return False
     ends = chain_ends(s, group)
-    if len(ends) != 1 or {ends[0], *_before(s, ends[0])} != set(folds):
+    if len(ends) != 1 or {ends[0], *folds_before(s, ends[0])} != set(folds):
         return False
     if not flip(s, f"{group.root}.online", True):
         return False
     inline_between(s, group.inner)
     stage, last = s[group.root], s[ends[0]]
     others = [axis for axis in view[group.root].axes if axis is not across]
-    tiles = _tiles(others, across, ACROSS)
-    few = tiles is not None and tiles < ENOUGH * gpu_of(s).sms
+    few = _are_few(s, others, across, ACROSS)
     columns, rows = _tile(s, stage, across, length, few)
-    tiles = _tiles(others, across, columns)
-    few = tiles is not None and tiles < ENOUGH * gpu_of(s).sms
-    outer, inner = stage.split(across, factor=columns)
-    stage.reorder(*others, outer, inner)
-    place = bind_all(stage, [*others, outer])
-    stage.vectorize(inner)
+    few = _are_few(s, others, across, columns)
+    place = tile_grid(stage, others, [(across, columns)])
     last.compute_at(stage, place)
     _pass(s, last, rows)
     warps = pick_warps(s, stage, (2, 4, 8, 16), 8 if few else 4, rows * columns)
@@ -92,15 +86,10 @@ def online_columns(s: Schedule, group: Group) -> bool:
     return True
 
 
-def _before(s: Schedule, last: str) -> list[str]:
-    """The reductions of the cascade that ends in `last`, but for that."""
-    return [stage.name for stage in chain_of(s.plan, s[last].plan).members]
-
-
-def _tiles(others: Sequence[Axis], across: Axis, columns: int) -> int | None:
-    """How many tiles of so many columns there are."""
-    wide, rest = extent_of(across), volume(others)
-    return None if wide is None or rest is None else rest * -(-wide // columns)
+def _are_few(s: Schedule, others: Sequence[Axis], across: Axis, columns: int) -> bool:
+    """True where tiles of so many columns do not keep the device busy."""
+    tiles = times(volume(others), blocks(extent_of(across), columns))
+    return tiles is not None and tiles < ENOUGH * gpu_of(s).sms
 
 
 def _across(extent: int) -> int:
@@ -116,10 +105,8 @@ def _tile(
     wide = extent_of(across)
     usual = ACROSS if wide is None else _across(wide)
     usual = NARROW if few else usual
-    most = None if wide is None else pow2_at_least(wide)
-    columns = pick(s, f"{stage.name}.columns", COLUMNS, usual, most)
-    high = None if length is None else pow2_at_least(length)
-    return columns, pick(s, f"{stage.name}.block", ROWS, ACROSS * PIECE // usual, high)
+    columns = pick(s, f"{stage.name}.columns", COLUMNS, usual, padded(wide))
+    return columns, pick(s, f"{stage.name}.block", ROWS, ACROSS * PIECE // usual, padded(length))
 
 
 def _pass(s: Schedule, last: Stage, rows: int) -> None:

@@ -14,10 +14,12 @@ from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
     among,
     any_order,
+    computed,
     first,
     in_windows,
     is_reduction,
     long_axes,
+    padded,
     pow2_at_least,
     reduce_axes,
     same_axes,
@@ -29,7 +31,7 @@ from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_besi
 from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
 from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
-from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -93,9 +95,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     if len(run) > 1:
         lane = flatten_lanes(s, group, run)
         view = definitions(s)
-    extent = volume(run)
-    widest = None if extent is None else pow2_at_least(extent)
-    results = volume(root.axes)
+    extent, results = volume(run), volume(root.axes)
     aligned = extent is None or extent * nbytes % ACCESS == 0
     wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
     turn = TURN if aligned else TURN // 2
@@ -105,7 +105,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         wide = max(32, LINE // nbytes)
     elif not aligned and (extent or 0) > PARTS_WIDE and _leaves_room(gpu_of(s), results):
         wide, turn = max(PARTS_WIDE, LINE // nbytes), NARROW_TURN
-    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
+    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, padded(extent))
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     depth = deepest if group.in_parts else turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
@@ -120,10 +120,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
             return
         width = min(width, _wide(results, parts, many))
         depth = min(parts, TILE // width)
-    lo, li = stage.split(lane, factor=width)
-    stage.reorder(*others, lo, li)
-    grid = bind_all(stage, (*others, lo))
-    stage.vectorize(li)
+    grid = tile_grid(stage, others, [(lane, width)])
     for name in reversed(group.inner):
         _fold_inside(s, s[name], depth, stage, grid)
     if not group.follows:
@@ -405,11 +402,8 @@ def _split_columns(
     inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))]
     op = definitions(s)[outer.name]
     own = op.axes[1 + place]
-    lo, li = outer.split(own, factor=width)
     others = [a for a in op.axes if a is not own]
-    outer.reorder(*others, lo, li)
-    grid = bind_all(outer, (*others, lo), apart=op.axes[0] if apart else None)
-    outer.vectorize(li)
+    grid = tile_grid(outer, others, [(own, width)], op.axes[0] if apart else None)
     _fold_inside(s, inner, depth, outer, grid)
     outer.launch(num_warps=4)
     return outer
@@ -491,16 +485,13 @@ def _combine(s: Schedule, stage: Stage, root: Stage) -> None:
 def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
     """Partial results in programs of their own, and lanes over the partial results; returns the
     stage of the partial results, if there are several."""
-    op = stage.op
-    if not isinstance(op, ComputeOp):
-        return []
+    op = computed(stage)
     axes = op.reduce_axes
     flat = fused(stage, axes)
     if not any_order(op):
         return []
     total = volume(axes)
-    most = None if total is None else pow2_at_least(total)
-    block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, most)
+    block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, padded(total))
     if total is not None and total <= AT_ONCE * block:
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)

@@ -10,19 +10,24 @@ A thread loads the lanes that it has as one vector then, and a warp all of them 
 
 from __future__ import annotations
 
-import math
-
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.groups import Group
-from tedsl.schedules.analysis.nests import among, is_reduction, plain
-from tedsl.schedules.analysis.views import definitions, extent_of, reads_of, size_of, volume
+from tedsl.schedules.analysis.nests import among, computed, is_reduction, plain
+from tedsl.schedules.analysis.views import (
+    definitions,
+    elements_of,
+    extent_of,
+    in_memory,
+    reads_of,
+    volume,
+)
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.operand_layouts import copied, through
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.loops import lay_in_order
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Results that use each element of such an operand, and terms for each SM, from which loading lanes
@@ -43,9 +48,9 @@ def put_lanes_last(s: Schedule, group: Group, lane: Axis) -> None:
         terms = volume(op.reduce_axes) if is_reduction(op) else None
         for read in reads_of(op):
             tensor, place = read.tensor, _place(read, {a: known.get(a) for a in op.axes}, lane)
-            if place is None or results is None or terms is None or not _in_memory(s, tensor):
+            if place is None or results is None or terms is None or not _may_copy(s, tensor):
                 continue
-            points = math.prod(size_of(extent) or 0 for extent in tensor.shape)
+            points = elements_of(tensor)
             users = through(s, tensor, [name])
             if points and users and points * REUSED <= results:
                 pays = results * terms >= gpu_of(s).sms * TERMS
@@ -77,17 +82,13 @@ def _place(read: TensorRead, known: dict[Axis, Axis | None], lane: Axis) -> int 
     return places_of[0] if places_of and places_of[0] + 1 < len(axes) else None
 
 
-def _in_memory(s: Schedule, tensor: Tensor) -> bool:
-    if tensor.op not in places(s.plan).by_op:
-        return False
-    placed = s[tensor].plan.placement
-    return placed.at_root and not placed.head
+def _may_copy(s: Schedule, tensor: Tensor) -> bool:
+    return in_memory(s, tensor) and not s[tensor].plan.placement.head
 
 
 def _turn(s: Schedule, tensor: Tensor, users: list[str], place: int) -> None:
     copy = s[s.cache_read(tensor, "global", users)]
     order = [*(n for n in range(tensor.ndim) if n != place), place]
-    copy.transform_layout(lambda *i: tuple(i[n] for n in order))
-    op = copy.op
-    if isinstance(op, ComputeOp):
-        copied(s, copy, op, op.axes[order.index(tensor.ndim - 1)], 16)
+    lay_in_order(copy, order)
+    op = computed(copy)
+    copied(s, copy, op, op.axes[order.index(tensor.ndim - 1)], 16)

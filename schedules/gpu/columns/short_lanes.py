@@ -22,15 +22,9 @@ ENOUGH, LINE = 128, 128
 
 
 def short_lanes(s: Schedule, group: Group, lane: Axis, nbytes: int) -> tuple[Axis, ...]:
-    """The axes of the root that are one loop of lanes, by the knob `flattened`: `lane` alone where
-    that is long enough or no other ones are neighbours in all that is reduced.
-
-    Args:
-        s: the schedule.
-        group: the kernel.
-        lane: the axis of its root along which all that is reduced is contiguous.
-        nbytes: of an element of that.
-    """
+    """The axes of the root that are one loop of lanes, by the knob `flattened`: `lane` alone, along
+    which all that is reduced, elements of `nbytes`, is contiguous, where that is long enough or no
+    other ones are neighbours in all of it."""
     view, extent = definitions(s), extent_of(lane)
     run = _neighbours(view, group, lane)
     if extent is None or extent >= ENOUGH or volume(run) == extent:

@@ -1,8 +1,7 @@
 """Contractions on GPUs: GEMM, batched GEMM, implicit-GEMM convolution.
 
 - `gemm`: the rule: tiles over the grid, then mainloop and epilogue
-- `operands`: how operands lie in memory
-- `operand_layouts`: copies that tiles are loaded from
+- `operand_layouts`: how operands lie in memory, and copies that tiles are loaded from
 - `flattened_axes`: implicit GEMM: several output axes as one M or N
 - `cost_model`: clocks for a tile size, for the default tile
 - `tile_scheduler`: the swizzle of the grid, persistent programs

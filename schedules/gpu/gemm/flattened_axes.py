@@ -16,7 +16,7 @@ from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import Contraction, among
 from tedsl.schedules.analysis.views import extent_of
-from tedsl.schedules.gpu.gemm.operands import is_box
+from tedsl.schedules.gpu.gemm.operand_layouts import is_box
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -37,16 +37,8 @@ def joined_axes(
 ) -> Sides:
     """The axes of `root` to flatten, where some are, by the knobs `join_rows` and `join_columns`.
 
-    Args:
-        s: the schedule.
-        name: of the stage whose loops are tiled.
-        root: what it computes.
-        known: the axes of the contraction in terms of those of the root.
-        shape: the contraction.
-        tiled: the axis of its rows and that of its columns that a tile is cut from.
-
-    Returns:
-        The axes of both sides, the tiled one alone on a side where nothing is flattened.
+    Those of each side of a contraction, whose axes are `known` in terms of the root's: some around
+    the `tiled` one, which is alone on a side where nothing is flattened.
 
     An operand that is read in boxes can be loaded by TMA: flattening is then no default.
     """

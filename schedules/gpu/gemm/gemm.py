@@ -19,12 +19,14 @@ from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
     Contraction,
     among,
+    computed,
     contraction,
+    direct_reads,
     first,
     is_reduction,
     pow2_at_least,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of, volume
+from tedsl.schedules.analysis.views import View, blocks, definitions, extent_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, Product, best_tile, depth, two_fit
 from tedsl.schedules.gpu.gemm.cost_model import ahead as fetched_ahead
@@ -39,8 +41,13 @@ from tedsl.schedules.gpu.gemm.mainloop import (
     one_by_one,
     thin,
 )
-from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands, rows_aligned
-from tedsl.schedules.gpu.gemm.operands import across, loose, ragged
+from tedsl.schedules.gpu.gemm.operand_layouts import (
+    across,
+    lay_out_operands,
+    loose,
+    ragged,
+    rows_aligned,
+)
 from tedsl.schedules.gpu.gemm.padded_results import pad_rows
 from tedsl.schedules.gpu.gemm.shared_operand import loops_of, turn
 from tedsl.schedules.gpu.gemm.split_floats import is_split
@@ -48,7 +55,6 @@ from tedsl.schedules.gpu.gemm.stream_k_tail import Chains, chains_of, divide_tai
 from tedsl.schedules.gpu.gemm.tile_scheduler import (
     Programs,
     Tiling,
-    blocks,
     many_tiles,
     programs_of,
     shallow_tile,
@@ -67,13 +73,8 @@ THIN_TILE = 8192
 
 
 def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> None:
-    """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile.
-
-    Args:
-        s: the schedule.
-        group: the kernel.
-        tile: its rows and columns where nothing is chosen; None for the usual ones.
-    """
+    """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile, of the
+    rows and columns `tile` where nothing is chosen, or of the usual ones."""
     gpu = gpu_of(s)
     joined = _joined(s, group)
     view = definitions(s)
@@ -264,8 +265,7 @@ def _turned(
 
 def _ragged(s: Schedule, inner: Sequence[str]) -> bool:
     """True when rows of an operand start off multiples of 16 bytes."""
-    found = (s[name].op for name in inner)
-    direct = [r for op in found if isinstance(op, ComputeOp) for r in reads(*op.bodies)]
+    direct = [r for name in inner for r in direct_reads(s[name])]
     return any(len(r.indices) >= 2 and not rows_aligned(s, r) for r in direct)
 
 
@@ -287,13 +287,12 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     staged = stored_by_engine(s, group.root, many)
     if staged is None:
         return None
-    old, new = s[staged].op, s[group.root].op
-    if isinstance(old, ComputeOp) and isinstance(new, ComputeOp):
-        axes = dict(zip(group.axes[group.root], new.axes, strict=True))
-        for name, own in group.axes.items():
-            group.axes[name] = {k: axes.get(v, v) for k, v in own.items()}
-        group.axes[s[staged].name] = dict(zip(old.axes, new.axes, strict=True))
-        group.axes[group.root] = {a: a for a in new.axes}
+    new = computed(s[group.root]).axes
+    axes = dict(zip(group.axes[group.root], new, strict=True))
+    for name, own in group.axes.items():
+        group.axes[name] = {k: axes.get(v, v) for k, v in own.items()}
+    group.axes[s[staged].name] = dict(zip(computed(s[staged]).axes, new, strict=True))
+    group.axes[group.root] = {a: a for a in new}
     return staged
 
 
@@ -335,7 +334,7 @@ def _tile_sizes(
     # The epilogue stores a tile through shared memory: one of 32-bit results is half as wide,
     # unless operands as wide are multiplied meanwhile, which takes as much longer.
     single = one_by_one(shape, m, n, k)
-    groups = [_group(shape, side) for side in (shape.rows, shape.columns)]
+    groups = [shape.groups.get(longest(side)) for side in (shape.rows, shape.columns)]
     short = thin(m, n, *groups)  # the other side makes up for it
     bm, bn = 128, 128 if half or (stored > 2 and not shape.tf32) else 256
     bk = min(STEP, LINE // widest(shape)) if product is None else product.step
@@ -365,12 +364,6 @@ def _tile_sizes(
     bn = _pick_side(s, f"{stage.name}.bn", choices, bn, most[1], groups[1])
     deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if single else most[2]
     return bm, bn, pick(s, f"{stage.name}.bk", depths(shape, deepest), bk, deepest)
-
-
-def _group(shape: Contraction, side: tuple[Axis, ...]) -> int | None:
-    """How many rows or columns in a row are multiplied by one part of the other operand, where the
-    axis that is tiled is in such groups."""
-    return shape.groups.get(longest(side))
 
 
 def _pick_side(

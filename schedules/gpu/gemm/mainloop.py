@@ -10,20 +10,26 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.ir.matrix_units import worth_padding
-from tedsl.schedules.analysis.nests import Contraction, among, contraction, plain, reduce_axes
-from tedsl.schedules.analysis.views import definitions, extent_of
+from tedsl.schedules.analysis.nests import (
+    Contraction,
+    among,
+    computed,
+    contraction,
+    direct_reads,
+    plain,
+    reduce_axes,
+)
+from tedsl.schedules.analysis.views import definitions, extent_of, in_memory
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides
 from tedsl.schedules.gpu.gemm.k_steps import LEAST, stepped
-from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
-from tedsl.schedules.gpu.gemm.operands import is_box
+from tedsl.schedules.gpu.gemm.operand_layouts import is_box, rows_aligned
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
 from tedsl.schedules.knobs import flip, knobs_of
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 
@@ -112,7 +118,7 @@ def contract_inner(
     found = [r for fold in folds for r in reads(*view[fold.name].bodies)]
     shape = contraction(view[lead.name], grouped=True)
     whole = all(plain(r) is not None for r in found)
-    used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
+    used = [extent_of(a) for a in computed(lead).axes]
     # The parts of float32 operands are computed in registers.
     multiplied = shape is not None and shape.unit is not None and not is_split(shape)
     usual = len(axes) == 1 and multiplied and not _padded(shape)
@@ -151,14 +157,9 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
 
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     """The operands that TMA can load: in memory, and read by the stage itself."""
-    op = inner.op
-    if not isinstance(op, ComputeOp):
-        return []
-    known = places(s.plan).by_op
-    found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
-    apart = _not_tiled(op)
-    fine = dict.fromkeys(r.tensor for r in found if is_box(r, apart) and rows_aligned(s, r))
-    return [t for t in fine if s[t].plan.placement.at_root]
+    found = [r for r in direct_reads(inner) if len(r.indices) >= 2 and in_memory(s, r.tensor)]
+    apart = _not_tiled(computed(inner))
+    return list(dict.fromkeys(r.tensor for r in found if is_box(r, apart) and rows_aligned(s, r)))
 
 
 def _not_tiled(op: ComputeOp) -> list[Axis]:

@@ -21,29 +21,33 @@ else is copied in a kernel of its own, where the product takes longer than that.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
+    Contraction,
     among,
+    computed,
     contraction,
+    direct_reads,
     neighbours,
     plain,
     pow2_at_least,
 )
-from tedsl.schedules.analysis.views import definitions, extent_of, size_of, volume
+from tedsl.schedules.analysis.views import definitions, elements_of, extent_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.k_steps import lanes_of
 from tedsl.schedules.gpu.gemm.strided_operands import Parts, parts_of, take_apart
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.gpu.pointwise.turned_tiles import run_of, tiled
 from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.loops import lay_in_order
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan import Align
@@ -72,15 +76,9 @@ LAUNCH = 8 << 20
 
 
 def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool = True) -> None:
-    """Give the operands of contractions a layout that tiles are loaded from, where that takes less
-    time than it saves.
-
-    Args:
-        s: the schedule.
-        name: of the kernel's root, for the knobs.
-        inner: the contractions of one kernel.
-        padded: whether rows are to be padded, too.
-    """
+    """Give the operands of the contractions `inner` of one kernel, whose knobs are called after
+    `name`, a layout that tiles are loaded from, where that takes less time than it saves; with
+    `padded` rows, too."""
     view = definitions(s)
     users: dict[Tensor, list[str]] = {}
     wanted: dict[Tensor, set[_Wanted]] = {}
@@ -98,7 +96,7 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
         one = wanted[tensor].pop()
         if one.parts is not None and not _read_so(s, tensor, direct, one.parts):
             continue
-        points = _points(tensor) if one.parts is None else one.parts.points
+        points = elements_of(tensor) if one.parts is None else one.parts.points
         pays = _operations(s, names) > one.worth * (points * tensor.dtype.nbytes + LAUNCH)
         if one.parts is None:
             _lay_out(s, name, tensor, direct, one.order, pays)
@@ -151,12 +149,8 @@ def _partly(read: TensorRead, parts: Parts) -> bool:
 
 def _read_so(s: Schedule, tensor: Tensor, users: Sequence[str], parts: Parts) -> bool:
     """True where stages read these parts of a tensor and nothing else of it."""
-    found = [read for name in users for read in _reads_of(s[name]) if read.tensor is tensor]
+    found = [read for name in users for read in direct_reads(s[name]) if read.tensor is tensor]
     return all(parts_of(read) == parts for read in found)
-
-
-def _reads_of(stage: Stage) -> tuple[TensorRead, ...]:
-    return reads(*stage.op.bodies) if isinstance(stage.op, ComputeOp) else ()
 
 
 def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]:
@@ -228,11 +222,6 @@ def _operations(s: Schedule, names: Sequence[str]) -> int:
     return 2 * sum(volume((*op.axes, *op.reduce_axes)) or 0 for op in products)
 
 
-def _points(tensor: Tensor) -> int:
-    """The elements of a tensor; 0 where a size is symbolic."""
-    return math.prod(size_of(extent) or 0 for extent in tensor.shape)
-
-
 def _lay_out(
     s: Schedule, name: str, tensor: Tensor, users: Sequence[str], order: Order, pays: bool
 ) -> None:
@@ -252,14 +241,12 @@ def _lay_out(
         source.storage_align(own.axes[-2], factor)
         return
     knob = f"{name}.turn_{source.name}" if moved else f"{name}.align_{source.name}"
-    if not _points(tensor) or not flip(s, knob, pays):
+    if not elements_of(tensor) or not flip(s, knob, pays):
         return
     copy = s[s.cache_read(tensor, "global", list(users))]
     if moved:
-        copy.transform_layout(lambda *i: tuple(i[n] for n in order))
-    op = copy.op
-    if not isinstance(op, ComputeOp):
-        return
+        lay_in_order(copy, order)
+    op = computed(copy)
     if not moved or not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
         copy.storage_align(op.axes[-2], _rows_at(op.outputs[0]))
     across = op.axes[order.index(tensor.ndim - 1) if moved else -2]
@@ -269,9 +256,7 @@ def _lay_out(
 def _pack(s: Schedule, tensor: Tensor, users: Sequence[str], parts: Parts, order: Order) -> None:
     """A copy of the parts of a tensor, with aligned rows."""
     copy = take_apart(s, tensor, users, parts, order)
-    op = copy.op
-    if not isinstance(op, ComputeOp):
-        return
+    op = computed(copy)
     if not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
         copy.storage_align(op.axes[-2], _rows_at(op.outputs[0]))
     nearest = min(range(len(order)), key=lambda n: parts.steps[n])
@@ -297,3 +282,63 @@ def copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> 
     rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16), few, pow2_at_least(high))
     tiled(stage, runs, {place: rows, last: columns})
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, rows * columns))
+
+
+def across(shape: Contraction) -> tuple[bool, bool]:
+    """For A and B: whether M (or N) is the contiguous axis in memory rather than K."""
+    first, second = (reads(operand) for operand in shape.operands)
+    return (
+        any(_last_among(read, shape.rows) for read in first),
+        any(_last_among(read, shape.columns) for read in second),
+    )
+
+
+def ragged(shape: Contraction) -> tuple[bool, bool]:
+    """For A and B: whether rows start at multiples of 16 bytes, but not of cache lines, so that a
+    piece of a row as long as a line lies in two of them."""
+    first, second = (any(map(_off_lines, reads(operand))) for operand in shape.operands)
+    return first, second
+
+
+def loose(s: Schedule, shape: Contraction, to: int = WORD) -> tuple[bool, bool]:
+    """For A and B: whether rows start off the words that threads copy to shared memory, or off
+    multiples of so many bytes."""
+    first, second = (
+        any(len(r.indices) >= 2 and not rows_aligned(s, r, to) for r in reads(operand))
+        for operand in shape.operands
+    )
+    return first, second
+
+
+def is_box(read: TensorRead, batch: Collection[Axis] = ()) -> bool:
+    """True when each index is an axis of its own, plus the start of a part of a reduction or of a
+    piece of a result, or says no more than which `batch` a tile is of: a box, as TMA takes."""
+    axes: list[Axis] = []
+    for index in read.indices:
+        match index:
+            case _ if set(axes_of(index)) <= set(batch) and not reads(index):
+                continue
+            case Axis():
+                axes.append(index)
+            case Binary(op=BinaryOp.ADD, a=Axis() as inside, b=Const()):
+                axes.append(inside)
+            case Binary(
+                op=BinaryOp.ADD,
+                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
+                b=Axis() as inside,
+            ):
+                axes.append(inside)
+            case _:
+                return False
+    return len(set(axes)) == len(axes)
+
+
+def _last_among(read: TensorRead, axes: tuple[Axis, ...]) -> bool:
+    last = read.indices[-1] if read.indices else None
+    return isinstance(last, Axis) and among(last, axes)
+
+
+def _off_lines(read: TensorRead) -> bool:
+    size = size_of(read.tensor.shape[-1]) if len(read.indices) >= 2 else None
+    length = 0 if size is None else size * read.dtype.nbytes
+    return length > LINE and length % SIXTEEN == 0 and length % LINE != 0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.chains import follow
+from tedsl.schedules.analysis.chains import folds_before, follow
 from tedsl.schedules.analysis.nests import (
     among,
     any_order,
@@ -40,7 +40,6 @@ from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
 SIDES = (16, 32, 64, 128, 256)
@@ -76,16 +75,9 @@ class Tiles:
 
 
 def schedule_statistics(s: Schedule, taken: Collection[str] = ()) -> list[str]:
-    """Schedule the contractions that only reductions of their elements, and at most one stage that
-    stores them, read, by the knob `statistics`.
-
-    Args:
-        s: the schedule.
-        taken: the stages that are scheduled already.
-
-    Returns:
-        The stages that are scheduled then; what combines the parts is not among them.
-    """
+    """Schedule the contractions, none of them `taken`, that only reductions of their elements, and
+    at most one stage that stores them, read, by the knob `statistics`; returns the stages that are
+    scheduled then, of which what combines the parts is none."""
     done: list[str] = []
     for name in list(definitions(s)):
         view = definitions(s)
@@ -171,11 +163,9 @@ def _possible(s: Schedule, found: Folded) -> bool:
     trial = s.copy(decided=False)
     for name in reversed(found.between):
         trial[name].compute_inline()
-    members = [m.name for m in chain_of(trial.plan, trial[last].plan).members]
-    if sorted([*members, last]) != sorted(found.folds):
+    if sorted([*folds_before(trial, last), last]) != sorted(found.folds):
         return False
-    question = (_possible, found.name, last)
-    return takes(s, question, lambda each: _schedule(each, found))
+    return takes(s, (_possible, found.name, last), lambda each: _schedule(each, found))
 
 
 def _schedule(s: Schedule, found: Folded) -> list[str]:
@@ -293,11 +283,11 @@ def _programs(
         order += [group, across, down]
     else:
         order += [down, across]
-    inside = list(folded) if folded else list(reduce_axes(stage))
-    steps = inside[:-1] if folded else []
-    stage.reorder(*order, *steps, *lanes, *(inside if not folded else inside[-1:]))
+    steps, last = (folded[:-1], folded[-1:]) if folded else ((), reduce_axes(stage))
+    lanes += last
+    stage.reorder(*order, *steps, *lanes)
     tile = stage.fuse(*order)
     stage.bind(tile, "blockIdx.x")
-    for lane in (*lanes, *(inside if not folded else inside[-1:])):
+    for lane in lanes:
         stage.vectorize(lane)
     return tile

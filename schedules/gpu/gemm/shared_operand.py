@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads, structural_equal
-from tedsl.schedules.analysis.nests import plain
+from tedsl.schedules.analysis.nests import computed, plain
 from tedsl.schedules.analysis.views import View
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.loops import swap_axes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
@@ -27,17 +28,10 @@ Places = Mapping[str, Mapping[Axis, Axis]]
 def loops_of(
     s: Schedule, view: View, root: str, inner: Sequence[str], known: Places, pays: bool
 ) -> list[list[str]]:
-    """The contractions of a kernel, grouped where they share a mainloop (the knob `one_loop`).
-
-    Args:
-        s: the schedule, for the knob.
-        view: its definitions.
-        root: the kernel's root, which stores what they give.
-        inner: the contractions in it.
-        known: for each of them, the axis of the root that each of its own stands for.
-        pays: whether one loop is the default: where operands of several products are not held in
-            registers, beside the accumulators.
-    """
+    """The contractions `inner` of a kernel, grouped where they share a mainloop (the knob
+    `one_loop`); `known` says for each of them which axis of the root each of its own stands for.
+    One loop is the default where it `pays`: operands of several products are not held in registers,
+    beside the accumulators."""
     together: list[list[str]] = []
     for name in inner:
         group = next((g for g in together if any(_shares(view, known, name, n) for n in g)), None)
@@ -86,12 +80,5 @@ def _operands(op: ComputeOp, known: Mapping[Axis, Axis]) -> set[tuple[Tensor, tu
 def turn(fold: Stage, known: Mapping[Axis, Axis], row: Axis, column: Axis) -> None:
     """Transpose the accumulator of a contraction (swapped MMA operands); `row` and `column` are
     axes of the root, `known` those of the root that its own stand for."""
-    own = [known[axis] for axis in fold.op.axes] if isinstance(fold.op, ComputeOp) else []
-    places = [n for axis in (row, column) for n, each in enumerate(own) if each is axis]
-
-    def turned(*axes: Axis) -> tuple[Axis, ...]:
-        order = list(axes)
-        order[places[0]], order[places[1]] = order[places[1]], order[places[0]]
-        return tuple(order)
-
-    fold.transform_layout(turned)
+    own = [known[axis] for axis in computed(fold).axes]
+    swap_axes(fold, *(n for axis in (row, column) for n, each in enumerate(own) if each is axis))

@@ -69,19 +69,9 @@ def chains_of(
 def divide_tail(
     s: Schedule, group: Group, folds: Sequence[str], work: Work, chains: Chains
 ) -> Tail | None:
-    """With the knob `tail`, the number of parts, divide the stages of a kernel, which is that of
-    the other tiles then.
-
-    Args:
-        s: the schedule.
-        group: the kernel.
-        folds: the contractions in it.
-        work: what is known of it.
-        chains: what may be divided.
-
-    Returns:
-        What computes the rest; None where nothing is divided.
-    """
+    """With the knob `tail`, the number of parts, divide those stages of a kernel with the
+    contractions `folds` that `chains` names: it is that of the other tiles then; returns what
+    computes the rest, None where nothing is divided."""
     product, (bm, bn, bk) = work.product, work.tile
     if product is None:
         return None

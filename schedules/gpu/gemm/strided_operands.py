@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import coefficients
+from tedsl.schedules.analysis.nests import computed
 from tedsl.schedules.analysis.views import extent_of, size_of
+from tedsl.schedules.loops import lay_in_order
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.compute import placeholder
-from tedsl.tensor.tensor import ComputeOp, Tensor
+from tedsl.tensor.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def take_apart(
     for number, digit in enumerate(digits):
         copy = _only(s, copy, number, digit)
     dimensions = [n for n, each in enumerate(digits) if each.axis is not None]
-    copy.transform_layout(lambda *i: tuple(i[dimensions[n]] for n in order))
+    lay_in_order(copy, [dimensions[n] for n in order])
     return copy
 
 
@@ -160,6 +162,4 @@ def _only(s: Schedule, copy: Stage, number: int, digit: Digit) -> Stage:
 
 
 def _axis(copy: Stage, number: int) -> Axis:
-    op = copy.op
-    assert isinstance(op, ComputeOp)
-    return op.axes[number]
+    return computed(copy).axes[number]

@@ -26,14 +26,8 @@ Reader = tuple[ComputeOp, Axis, Axis | None]
 
 
 def walked(view: View, inside: Collection[str], readers: Sequence[Reader]) -> int:
-    """Bytes of memory that loops read, the same for all rows of one head (K and V of attention); 0
-    when that is symbolic.
-
-    Args:
-        view: the stages as they are defined.
-        inside: those that are computed in the kernel.
-        readers: what reads in the loop.
-    """
+    """Bytes of memory that the `readers` in a loop read, without what is computed `inside` the
+    kernel, the same for all rows of one head (K and V of attention); 0 when that is symbolic."""
     names = view.names
     found: dict[Tensor, int] = {}
     for op, moving, apart in readers:
@@ -56,15 +50,8 @@ def together(s: Schedule, name: str, heads: Sequence[Axis], nbytes: int, uneven:
     could with one head after another, and at most 1.01 times later in such groups.  (32 heads of
     2048 rows are few programs: 1.3 times later or more by the same count, 1.06 when measured.)
 
-    Args:
-        s: the schedule.
-        name: the stage that the knob is called after.
-        heads: the axes over them, outer ones first.
-        nbytes: of the operands of all heads that loops read; 0 when that is not known.
-        uneven: some tiles take longer than others.
-
-    Returns:
-        How many, `ALL` for a symbolic number of heads.
+    `nbytes` are those of the operands of all heads that loops read, 0 when that is not known.
+    `ALL` is returned for a symbolic number of heads.
     """
     count = volume(heads)
     if not heads or count in (0, 1):

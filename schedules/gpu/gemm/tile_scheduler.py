@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import among
-from tedsl.schedules.analysis.views import volume
+from tedsl.schedules.analysis.views import blocks, times, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product, depth, largest, two_fit
 from tedsl.schedules.gpu.gemm.stationary_operand import TILE, keep_rows, run_of
@@ -40,7 +40,7 @@ class Tiling:
     def count(self) -> int | None:
         """How many tiles there are."""
         sides = (blocks(extent, size) for extent, _, size in (self.down, self.across))
-        return _tiles(volume(self.others), *sides)
+        return times(volume(self.others), *sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +133,6 @@ def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> i
     return pick(s, f"{knobs_of(s, stage)}.resident", fitting, int(many), max(fitting, default=0))
 
 
-def _tiles(*counts: int | None) -> int | None:
-    """The product of counts; None when one is symbolic."""
-    total = 1
-    for count in counts:
-        if count is None:
-            return None
-        total *= count
-    return total
-
-
 def _order(
     s: Schedule,
     stage: Stage,
@@ -184,11 +174,6 @@ def _stay_cached(product: Product | None, *tile: int) -> bool:
     operands = product.k * (product.m + product.held * product.n) * product.nbytes
     wave = product.gpu.sms * (2 if product.shares(*tile) else 1)
     return product.count(*tile) > product.batch * wave and operands <= product.gpu.l2
-
-
-def blocks(extent: int | None, size: int) -> int | None:
-    """How many tiles lie along an extent."""
-    return None if extent is None else -(-extent // size)
 
 
 def grid_of(

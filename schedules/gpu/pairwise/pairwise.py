@@ -26,8 +26,8 @@ from tedsl.schedules.analysis.nests import (
     any_order,
     contraction,
     is_reduction,
+    padded,
     plain,
-    pow2_at_least,
     reduce_axes,
     same_axes,
     sole_readers,
@@ -37,7 +37,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.gemm import busy
 from tedsl.schedules.gpu.gemm.k_steps import LEAST
 from tedsl.schedules.gpu.gemm.mainloop import longest
-from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.launch import pick_warps, tile_grid
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -101,12 +101,8 @@ def fold_pairs(s: Schedule, group: Group, sides: tuple[Axis, Axis]) -> None:
     row, column = sides
     others = [a for a in root.axes if a is not row and a is not column]
     tall, wide = _tile(s, stage, sides, volume(others) or 1)
-    ro, ri = stage.split(row, factor=tall)
-    co, ci = stage.split(column, factor=wide)
-    stage.reorder(*others, ro, co, ri, ci)
-    place = bind_all(stage, [*others, ro, co], apart=root.axes[0] if group.apart else None)
-    stage.vectorize(ri)
-    stage.vectorize(ci)
+    apart = root.axes[0] if group.apart else None
+    place = tile_grid(stage, others, [(row, tall), (column, wide)], apart)
     inner = s[group.inner[0]]
     inner.compute_at(stage, place)
     known = group.axes[inner.name]
@@ -117,7 +113,7 @@ def fold_pairs(s: Schedule, group: Group, sides: tuple[Axis, Axis]) -> None:
 def _tile(s: Schedule, stage: Stage, sides: tuple[Axis, Axis], others: int) -> tuple[int, int]:
     """Rows and columns of a tile, none of them beyond the padded extent."""
     m, n = (extent_of(axis) for axis in sides)
-    most = [None if e is None else pow2_at_least(e) for e in (m, n)]
+    most = padded(m), padded(n)
     tall, wide = TALL, WIDE
     if m is not None and n is not None:
         tall, wide = min(tall, most[0] or tall), min(wide, most[1] or wide)
@@ -202,10 +198,7 @@ def fold_of_pairs(s: Schedule, group: Group) -> None:
     row = group.axes[fold.name][own]
     others = [a for a in stage.op.axis if a is not row]
     tall, wide = _tile(s, stage, (row, along), volume(others) or 1)
-    ro, ri = stage.split(row, factor=tall)
-    stage.reorder(*others, ro, ri)
-    place = bind_all(stage, [*others, ro])
-    stage.vectorize(ri)
+    place = tile_grid(stage, others, [(row, tall)])
     fold.compute_at(stage, place)
     pieces, piece = fold.split(reduce_axes(fold)[0], factor=wide)
     rest = [a for a in fold.op.axis if a is not own]

@@ -72,15 +72,8 @@ def periods_of(
 
 
 def _enough(gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int:
-    """Periods from which on the broadcast vectors are loaded in the time that DRAM takes for the
-    rest.
-
-    Args:
-        gpu: the device.
-        op: what is computed.
-        everything: that is read.
-        pieces: in which a vector's worth of a row is loaded.
-    """
+    """Periods from which on the broadcast vectors, of which each 16 bytes are loaded in so many
+    `pieces`, are loaded in the time that DRAM takes for the rest."""
     last = op.axes[-1]
     fetched = {read.tensor for read in everything if _is_of_columns(read, last)}
     along = {read.tensor for read in everything if last in axes_of(*read.indices)}
@@ -98,14 +91,8 @@ def _is_of_columns(read: TensorRead, last: Axis) -> bool:
 
 
 def tile_periods(stage: Stage, flat: Axis, periods: Periods, tile: int) -> int:
-    """Programs of `tile` neighbours in each of some periods; returns the elements of a program.
-
-    Args:
-        stage: what is computed.
-        flat: the loop over all elements.
-        periods: what a program takes together.
-        tile: elements of one period, a power of two.
-    """
+    """Programs of `tile` neighbours, a power of two, in each of some periods of the loop `flat`
+    over all elements; returns the elements of a program."""
     turns, place = stage.split(flat, factor=periods.length)
     outer, inner = stage.split(turns, factor=periods.count)
     blocks, elements = stage.split(place, factor=tile)

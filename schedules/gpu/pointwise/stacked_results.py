@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis.nests import is_reduction, plain, pow2_at_least, same_axes
+from tedsl.schedules.analysis.nests import is_reduction, padded, plain, pow2_at_least, same_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Sides, tile_of_two
@@ -32,10 +32,7 @@ EACH = 8
 
 def schedule_stacks(s: Schedule, taken: Collection[str]) -> list[str]:
     """Schedule the stages that are stacked so, with what they share: where that would be stored
-    otherwise, and fits into registers (the knob `stacked`).
-
-    Returns:
-        The stages that are scheduled.
+    otherwise, and fits into registers (the knob `stacked`); returns the stages that are scheduled.
     """
     kept = {*taken, *(s[tensor].name for tensor in s.outputs), *stored_for_scans(s)}
     view, found = definitions(s), list[str]()
@@ -80,9 +77,8 @@ def _schedule(s: Schedule, name: str, op: ComputeOp, axis: Axis, members: list[s
     """A tile of the other axes for each program, and in it each place along `axis`."""
     stage, others = s[name], [a for a in op.axes if a is not axis]
     last = extent_of(others[-1])
-    widest = None if last is None else pow2_at_least(last)
     wide = PROGRAM if last is None else little_idle(last, min(PROGRAM, pow2_at_least(last)))
-    columns = pick(s, f"{name}.columns", (64, 128, 256, 512, 1024), wide, widest)
+    columns = pick(s, f"{name}.columns", (64, 128, 256, 512, 1024), wide, padded(last))
     if len(others) > 1:
         rows = pick(s, f"{name}.rows", (1, 2, 4, 8, 16), max(1, PROGRAM // columns))
         around, lanes = tile_of_two(stage, others, Sides(len(others) - 2, rows, columns))

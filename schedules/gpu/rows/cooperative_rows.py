@@ -24,20 +24,23 @@ from dataclasses import dataclass
 
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.chains import chain_ends, inline_between
+from tedsl.schedules.analysis.chains import chain_ends, folds_before, inline_between
 from tedsl.schedules.analysis.groups import Group, shared_inputs
-from tedsl.schedules.analysis.nests import any_order, is_reduction, pow2_at_least, reduce_axes
+from tedsl.schedules.analysis.nests import (
+    any_order,
+    direct_reads,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+)
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import registers
 from tedsl.schedules.gpu.rows.merged_again import merged_again, store_merged
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.primitives.online.chain import chain_of
-from tedsl.tensor.tensor import ComputeOp
 
 SHARE = (2, 4, 8, 16, 32, 64, 128, 256)
 RESIDENT = (1, 2, 3, 4, 6, 8)
@@ -137,8 +140,7 @@ def _fold(s: Schedule, group: Group, columns: Sequence[Axis]) -> str | None:
         return None
     trial = s.copy()
     inline_between(trial, group.inner)
-    chain = {stage.name for stage in chain_of(trial.plan, trial[ends[0]].plan).members}
-    return ends[0] if {*chain, ends[0]} == set(folds) else None
+    return ends[0] if {*folds_before(trial, ends[0]), ends[0]} == set(folds) else None
 
 
 def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> None:
@@ -152,11 +154,11 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
     again = merged_again(s, group.beside, inside)
     turn, program = _grid(stage, group, columns, row, gpu_of(s).sms)
     for name in reversed(group.inner):
-        _at_once(s[name], stage, turn)
+        fold_at_once(s[name], stage, turn)
     for name in passed:
         s[name].compute_across(stage, turn, _beside(s[name]), program)
     for name in reversed(partial):
-        _at_once(s[name], stage, turn)
+        fold_at_once(s[name], stage, turn)
     for source, number in held:
         everyone = (*partial, stage.name)
         users = [name for name in everyone if number in _read_of(s, name, source)]
@@ -188,7 +190,7 @@ def _partials(s: Schedule, row: _Row) -> list[str]:
     stage, before = s[row.fold], {each.name for each in s.plan.stages}
     (axis,) = reduce_axes(stage)
     part, _ = stage.split(axis, factor=row.part)
-    if chain_of(s.plan, stage.plan).members:
+    if folds_before(s, row.fold):
         s.split_online(stage.op.outputs[0], part, casts=True)
     else:
         s.rfactor(stage.op.outputs[0], part)
@@ -207,9 +209,8 @@ def _passed_on(s: Schedule, name: str, merging: Sequence[str]) -> list[str]:
 
 def _read_of(s: Schedule, name: str, source: str) -> set[int]:
     """The outputs of a stage, by number, that the body of another itself reads."""
-    op, read = s[name].op, s[source].op
-    bodies = op.bodies if isinstance(op, ComputeOp) else ()
-    return {each.tensor.index for each in reads(*bodies) if each.tensor.op is read}
+    read = s[source].op
+    return {each.tensor.index for each in direct_reads(s[name]) if each.tensor.op is read}
 
 
 def _grid(
@@ -230,12 +231,6 @@ def _grid(
     stage.bind(program, "blockIdx.x")
     stage.vectorize(lanes)
     return turn, program
-
-
-def _at_once(inner: Stage, stage: Stage, place: Axis) -> None:
-    for axis in reduce_axes(inner):
-        inner.vectorize(axis)
-    inner.compute_at(stage, place)
 
 
 def _launch(s: Schedule, stage: Stage, row: _Row) -> None:

@@ -4,12 +4,18 @@ another kernel that reduces the same rows.
     for i: a[i] = sum(k)(f(x[i, k]))          for i: b[i] = sum(k)(g(x[i, k]))
     --> for i: a[i] = sum(k)(f(x[i, k])); b[i] = sum(k)(g(x[i, k]))
 
-A row that both reduce is loaded once.
+A row that both reduce is loaded once.  So are reductions of one kernel that do not need each other
+in one loop over the pieces of long rows: what several of them are computed of is computed once.
+
+    for pieces of k: a = sum(k)(f(x[k], m));  for pieces of k: b = sum(k)(g(x[k], m))
+    --> for pieces of k: a = sum(k)(f(x[k], m)), b = sum(k)(g(x[k], m))
 """
 
 from __future__ import annotations
 
-from tedsl.errors import ScheduleError
+from collections.abc import Mapping
+from functools import partial
+
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.groups import Group
@@ -18,13 +24,14 @@ from tedsl.schedules.analysis.nests import (
     innermost,
     is_reduction,
     long_axes,
-    reduce_axes,
+    needs_one_of,
     same_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of
-from tedsl.schedules.fusion.horizontal import LATEST, Beside, Leader, all_computed, join
+from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
+from tedsl.schedules.fusion.horizontal import LATEST, Beside, Leader, all_computed, join_first
 from tedsl.schedules.knobs import flip
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
+from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
@@ -54,16 +61,8 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
         for leader in beside.leaders
         if leader.rows == sizes and not folded.isdisjoint(leader.folded)
     ][-LATEST:]
-    names = [group.root, *group.inner]
-    for leader in beside.free(s, alike, names):
-        if not _joins(s, group, leader):
-            continue
-        if not flip(s, f"{group.root}.beside", True):
-            return False
-        _split(s, group, leader)
-        beside.join(names, leader, loops=True)
-        return True
-    return False
+    names, tiled = [group.root, *group.inner], partial(_like, group=group)
+    return join_first(s, beside, names, alike, f"{group.root}.beside", tiled)
 
 
 def _sizes(rows: tuple[Axis, ...]) -> tuple[int | None, ...]:
@@ -82,18 +81,7 @@ def _folded(view: View, group: Group) -> set[tuple[Tensor, int | None]]:
     }
 
 
-def _joins(s: Schedule, group: Group, leader: Leader) -> bool:
-    """True when the primitives accept the fusion."""
-    trial = s.copy(decided=False)
-    try:
-        _split(trial, group, leader)
-        join(trial, group.root, leader.name, loops=True)
-    except ScheduleError:
-        return False
-    return True
-
-
-def _split(s: Schedule, group: Group, leader: Leader) -> None:
+def _like(s: Schedule, leader: Leader, group: Group) -> str:
     """Tiles of rows as the leader has them, and whole rows of what is reduced."""
     stage = s[group.root]
     row = innermost(group.rows or ())
@@ -103,6 +91,37 @@ def _split(s: Schedule, group: Group, leader: Leader) -> None:
     place = fused(stage, (*others, outer))
     stage.vectorize(inner)
     for name in reversed(group.inner):
-        for axis in reduce_axes(s[name]):
-            s[name].vectorize(axis)
-        s[name].compute_at(stage, place)
+        fold_at_once(s[name], stage, place)
+    return group.root
+
+
+def share_loops(s: Schedule, turns: Mapping[str, Axis]) -> None:
+    """Let reductions, which are at one place and split alike, each with its loop over pieces, run
+    in the loops of earlier ones that fold as much and read the same, by its knob `beside`."""
+    view, leaders = definitions(s), dict[str, list[str]]()
+    for name in (each for each in view if each in turns):
+        for leader, members in leaders.items():
+            free = _alike(view, leader, name) and not needs_one_of(view, name, members)
+            question = (share_loops, name, leader)
+            steps = partial(_share, name=name, leader=leader, turns=turns)
+            if free and takes(s, question, steps) and flip(s, f"{name}.beside", True):
+                _share(s, name, leader, turns)
+                members.append(name)
+                break
+        else:
+            leaders[name] = [name]
+
+
+def _alike(view: View, one: str, other: str) -> bool:
+    """True for folds of as many elements that read a tensor in common."""
+    same = volume(view[one].reduce_axes) == volume(view[other].reduce_axes) is not None
+    read = [{each.tensor for each in reads_of(view[name])} for name in (one, other)]
+    return same and not read[0].isdisjoint(read[1])
+
+
+def _share(s: Schedule, name: str, leader: str, turns: Mapping[str, Axis]) -> None:
+    """One loop over pieces, outside of the loops of tiles."""
+    for each in (leader, name):
+        stage, turn = s[each], turns[each]
+        stage.reorder(turn, *(axis for axis in stage.leaf_iter_vars if axis is not turn))
+    s[name].compute_with(s[leader], turns[leader])

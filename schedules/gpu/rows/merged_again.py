@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tedsl.schedules.analysis.nests import reduce_axes
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.tensor.tensor import ComputeOp
@@ -60,7 +60,5 @@ def store_merged(s: Schedule, names: Sequence[str], merges: Sequence[str]) -> No
         stage.vectorize(lanes)
         stage.compute_with(leader, grid)
     for name in reversed(merges):
-        for axis in reduce_axes(s[name]):
-            s[name].vectorize(axis)
-        s[name].compute_at(leader, grid)
+        fold_at_once(s[name], leader, grid)
     leader.launch(num_warps=1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.chains import chain_ends, follow, inline_between
+from tedsl.schedules.analysis.chains import chain_ends, folds_before, follow, inline_between
 from tedsl.schedules.analysis.groups import Group, crossed_row, shared_inputs
 from tedsl.schedules.analysis.nests import (
     among,
@@ -22,19 +22,19 @@ from tedsl.schedules.analysis.nests import (
     innermost,
     is_reduction,
     long_axes,
+    padded,
     pow2_at_least,
     reduce_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
+from tedsl.schedules.analysis.views import View, blocks, definitions, extent_of, times, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers, staying
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed, skewed, split_row
 from tedsl.schedules.gpu.rows.cooperative_rows import share_rows
-from tedsl.schedules.gpu.rows.horizontal_rows import lead_rows, rows_joined
+from tedsl.schedules.gpu.rows.horizontal_rows import lead_rows, rows_joined, share_loops
 from tedsl.schedules.gpu.rows.reverse_second_pass import read_back
 from tedsl.schedules.gpu.rows.row_consumers import run_beside
-from tedsl.schedules.gpu.rows.shared_loops import share_loops
 from tedsl.schedules.gpu.rows.split_rows import split_chain
 from tedsl.schedules.gpu.rows.thread_partials import (
     Piece,
@@ -45,10 +45,9 @@ from tedsl.schedules.gpu.rows.thread_partials import (
     split_in_lanes,
 )
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.primitives.online.chain import chain_of
 
 # Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds one
 # row of one tensor, two elements to a register.
@@ -183,10 +182,10 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     above, tall = _above(s, nest, inner_row, each, elements)
     outer, inner = stage.split(inner_row, factor=each)
     others, lanes = [a for a in nest.rows if a is not inner_row], [inner]
-    extent, rest = extent_of(inner_row), volume([a for a in others if a is not above])
-    tiles = None if extent is None or rest is None else rest * -(-extent // each)
+    rest = volume([a for a in others if a is not above])
+    tiles = times(rest, blocks(extent_of(inner_row), each))
     if above is not None:
-        tiles = None if tiles is None else tiles * -(-(extent_of(above) or 1) // tall)
+        tiles = times(tiles, blocks(extent_of(above), tall))
         high, within = stage.split(above, factor=tall)
         others, lanes = [high if a is above else a for a in others], [within, inner]
     stage.reorder(*others, outer, *lanes, *nest.columns)
@@ -256,13 +255,7 @@ def _row_length(view: View, group: Group, columns: Sequence[Axis]) -> int | None
 
 
 def _padded(axes: Sequence[Axis]) -> int | None:
-    total = 1
-    for axis in axes:
-        size = extent_of(axis)
-        if size is None:
-            return None
-        total *= pow2_at_least(size)
-    return total
+    return times(*(padded(extent_of(axis)) for axis in axes))
 
 
 def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None) -> int:
@@ -288,10 +281,7 @@ def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[in
     for axis in nest.columns:
         stage.vectorize(axis)
     for name in reversed(group.inner):
-        inner = s[name]
-        for axis in reduce_axes(inner):
-            inner.vectorize(axis)
-        inner.compute_at(stage, place)
+        fold_at_once(s[name], stage, place)
     for source, number, users in shared_inputs(definitions(s), group, s):
         tensor = s[source].op.outputs[number]
         staged = s.cache_read(tensor, "local", [s[user].op for user in users])
@@ -322,7 +312,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
     skew = _skew(s, view, group, nest) if pieces and each == 1 else None
     block = _piece(s, nest, each, most, skew) if pieces else 1
-    count = None if longest is None else -(-longest // block)
+    count = blocks(longest, block)
     usual = 3 if _loose_again(nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, count if pieces else 1)
     run = run_of(view[ends[0]]) if once else longest
@@ -409,7 +399,7 @@ def _lanes(
 
 def _read_by_itself(s: Schedule, end: str) -> bool:
     """True when no reduction but those of a cascade reads what they give, before the results do."""
-    chain = {member.name for member in chain_of(s.plan, s[end].plan).members} | {end}
+    chain = {*folds_before(s, end), end}
     view = definitions(s)
     users = {user for name in chain for user, _ in view.readers[name]}
     return all(user in chain or not is_reduction(view[user]) for user in users)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.kernel_order import kernels_of, stages_of
 from tedsl.schedules.analysis.nests import (
     any_order,
+    direct_reads,
     first,
     is_reduction,
     long_axes,
@@ -30,16 +30,23 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     same_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, size_of, volume
+from tedsl.schedules.analysis.views import (
+    View,
+    definitions,
+    extent_of,
+    in_memory,
+    reads_of,
+    size_of,
+    volume,
+)
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.gpu.rows.row_consumers import run_beside
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.plan.links import places
-from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
+from tedsl.tensor.tensor import Operation, Tensor
 
 # Elements of rows and of partial column sums that a program may hold at once.
 MAX_HELD = 65536
@@ -155,9 +162,7 @@ def reduce_both(s: Schedule, both: Both) -> None:
         other.follows = True
     run_beside(s, group, stage, each, turn, None)
     for name in reversed(group.inner):
-        for axis in reduce_axes(s[name]):
-            s[name].vectorize(axis)
-        s[name].compute_at(stage, turn)
+        fold_at_once(s[name], stage, turn)
     for name, own in parts:
         s[name].compute_with(stage, turn)
         for axis in own:
@@ -222,11 +227,9 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
     columns, rank = extent_of(stage.op.axis[-1]), len(stage.op.axis)
     readers: dict[Tensor, list[Operation]] = {}
     for name in names:
-        op = s[name].op
-        found = reads(*op.bodies) if isinstance(op, ComputeOp) else ()
-        for tensor in dict.fromkeys(read.tensor for read in found):
-            if _in_memory(s, tensor):
-                readers.setdefault(tensor, []).append(op)
+        for tensor in dict.fromkeys(read.tensor for read in direct_reads(s[name])):
+            if in_memory(s, tensor):
+                readers.setdefault(tensor, []).append(s[name].op)
     loaded = 0
     for tensor, ops in readers.items():
         shape = [size_of(extent) for extent in tensor.shape]
@@ -239,9 +242,3 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
         s[s.cache_read(tensor, "local", ops)].compute_at(stage, place)
         loaded += tensor.dtype.nbytes if place is turn else 0
     return loaded
-
-
-def _in_memory(s: Schedule, tensor: Tensor) -> bool:
-    """True for an input, and for the result of another kernel."""
-    known = tensor.op in places(s.plan).by_op
-    return known and s[tensor].plan.placement.at_root

@@ -10,6 +10,7 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import (
     chain_ends,
+    folds_before,
     follow,
     inline_between,
     parts_follow,
@@ -21,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     any_order,
     first,
     is_reduction,
+    padded,
     pow2_at_least,
     reduce_axes,
 )
@@ -40,11 +42,10 @@ from tedsl.schedules.gpu.rows.thread_partials import (
     split_in_lanes,
 )
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
 from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -66,13 +67,6 @@ def few_rows(rows: int | None, sms: int) -> bool:
     return rows is not None and rows < 2 * sms
 
 
-def in_cascade(s: Schedule, name: str, last: str) -> bool:
-    """True for a reduction of the cascade that ends in `last`."""
-    return name == last or any(
-        stage.name == name for stage in chain_of(s.plan, s[last].plan).members
-    )
-
-
 def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     """Reduce parts of the rows in programs of their own, and combine them, by the knob `parts`;
     False where that is not for these rows.
@@ -88,7 +82,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
         return False
     last = s[ends[0]]
     length = volume(view[last.name].reduce_axes)
-    alone = all(in_cascade(s, name, last.name) for name in folds)
+    alone = {*folds} <= {last.name, *folds_before(s, last.name)}
     if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
         return False
     parts = _parts(s, group.root, last.name, rows, length, columns or length >= VERY_LONG)
@@ -118,15 +112,15 @@ def split_cascades(s: Schedule, groups: list[Group], beside: Beside) -> None:
         owners[folds[0]] = group
         if not _may_be_parts(s, view[folds[0]]):
             continue
-        before = [stage.name for stage in chain_of(s.plan, s[folds[0]].plan).members]
-        if not before or not all(name in owners for name in before):
+        earlier = folds_before(s, folds[0])
+        if not earlier or not all(name in owners for name in earlier):
             continue
-        everything = [view[name] for name in (folds[0], *before)]
+        everything = [view[name] for name in (folds[0], *earlier)]
         simple = all(len(op.bodies) == 1 and any_order(op) for op in everything)
         if simple and _in_parts(s, group, folds[0], everything, beside):
-            for name in (folds[0], *before):
+            for name in (folds[0], *earlier):
                 owners[name].in_parts = True
-                if name in before and owners[name].inner:  # the others combine with it
+                if name in earlier and owners[name].inner:  # the others combine with it
                     _by_itself(s, groups, owners[name], name)
 
 
@@ -177,8 +171,7 @@ def _in_tiles(s: Schedule, root: str, name: str, length: int, beside: Beside) ->
     follow(partial, outer)
     partial.vectorize(piece)
     partial.launch(num_warps=pick_warps(s, partial, (4, 8, 16), tile // EACH, tile))
-    before = [stage.name for stage in chain_of(s.plan, partial.plan).members]
-    lead_parts(beside, [partial.name, *before], tile)
+    lead_parts(beside, [partial.name, *folds_before(s, partial.name)], tile)
     return True
 
 
@@ -234,26 +227,18 @@ def one_pass(s: Schedule, group: Group) -> bool:
             return False
         view = definitions(trial)
         folds = [name for name in inner if name in view and is_reduction(view[name])]
-        return all(in_cascade(trial, name, ends[0]) for name in folds)
+        return {*folds} <= {ends[0], *folds_before(trial, ends[0])}
 
     return remembered(s, (one_pass, inner), found)
 
 
 def _takes_parts(s: Schedule, name: str) -> bool:
     """True when the parts of a cascade are found."""
-
-    def halves(trial: Schedule) -> None:
-        _split(trial, name, 2)
-
-    return takes(s, (_takes_parts, name), halves)
+    return takes(s, (_takes_parts, name), lambda trial: _split(trial, name, 2))
 
 
 def _fold_parts(
-    s: Schedule,
-    partial: Stage,
-    root: Stage,
-    run: int | None,
-    apart: bool = False,
+    s: Schedule, partial: Stage, root: Stage, run: int | None, apart: bool = False
 ) -> None:
     """A program for each part of each row, whose elements are `run` neighbours and again so many:
     one online pass over it; with the number of the part on a grid axis of its own (`apart`) or
@@ -304,17 +289,12 @@ def _spread(s: Schedule, group: Group) -> None:
     stage.reorder(*rows, *columns)
     block = 1
     if columns:
-        longest = volume(columns)
-        most = None if longest is None else pow2_at_least(longest)
-        block = pick(s, f"{group.root}.block", BLOCKS, 2048, most)
+        block = pick(s, f"{group.root}.block", BLOCKS, 2048, padded(volume(columns)))
         outer, piece = stage.split(fused(stage, columns), factor=block)
         rows.append(outer)
         stage.vectorize(piece)
     last_first = bool(columns) and flip(s, f"{group.root}.descending", True)
     grid = bind_all(stage, rows, descending=last_first)
     for name in reversed(group.inner):
-        inner = s[name]
-        for axis in reduce_axes(inner):
-            inner.vectorize(axis)
-        inner.compute_at(stage, grid)
+        fold_at_once(s[name], stage, grid)
     stage.launch(num_warps=4 if block < 4096 else 8)

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.chains import follow, parts_follow
+from tedsl.schedules.analysis.chains import folds_before, follow, parts_follow
 from tedsl.schedules.analysis.nests import first, neighbours, reduce_axes
 from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fold_at_once, fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
 # Elements that a lane takes in an iteration, for all of which it rescales once; where accesses are
@@ -78,17 +77,12 @@ def may_have_lanes(s: Schedule, name: str, block: int, skew: Skewed | None = Non
 
 
 def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
-    """Make the results of lanes stages of their own (`split_online`).
-
-    Args:
-        s: the schedule.
-        name: the last reduction of the cascade; its loops are not marked.
-        piece: what all lanes together take in an iteration.
-    """
+    """Make the results of lanes stages of their own (`split_online`): of the cascade that ends in
+    `name`, whose loops are not marked; all lanes together take a piece in an iteration."""
     length = volume(reduce_axes(s[name])) or 1
     near = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
     near = min(near, piece.block // 2)
-    chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
+    chain = (*folds_before(s, name), name)
     if near >= SPREAD // 2 or piece.skew is not None:
         return Lanes(chain, _split(s, name, piece.block, near, piece.skew), near, piece)
     # Neighbours that are loaded one by one are those of neighbouring lanes.
@@ -102,9 +96,7 @@ def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
         _merge_stored(stage)
     else:
         for each in reversed(lanes.chain):
-            for axis in reduce_axes(s[each]):
-                s[each].vectorize(axis)
-            s[each].compute_at(stage, place)
+            fold_at_once(s[each], stage, place)
     partial = s[lanes.partial]
     partial.compute_at(stage, place)
     lane, *rows = partial.op.axis

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tedsl.backends.cpu.emit.llvm_text import I8, I32, Function, Type, Value, const
 from tedsl.backends.cpu.emit.llvm_values import Num
+from tedsl.expr.nodes import UnaryOp
 from tedsl.processor import machine
 
 INF = float("inf")
@@ -337,3 +339,26 @@ def _far(fn: Function, full: str, name: str, type: Type) -> Function:
         result = made.op(f"insertelement {result}, {value}, i64 {lane}", type)
     made.do(f"ret {result}")
     return made
+
+
+def table(k: Format, poly: tuple[float, ...] | None) -> dict[UnaryOp, Callable[[Num], Num]]:
+    """The functions of a type that are made of its format; `poly` as for `sinh`."""
+    found = {
+        UnaryOp.EXP: exp,
+        UnaryOp.EXP2: exp2,
+        UnaryOp.EXPM1: expm1,
+        UnaryOp.LOG: log,
+        UnaryOp.LOG2: log2,
+        UnaryOp.LOG10: log10,
+        UnaryOp.LOG1P: log1p,
+        UnaryOp.TANH: tanh,
+        UnaryOp.SIGMOID: sigmoid,
+        UnaryOp.SIN: partial(sine, shift=0, name="sin"),
+        UnaryOp.COS: partial(sine, shift=1, name="cos"),
+        UnaryOp.SINH: partial(sinh, poly=poly),
+        UnaryOp.COSH: cosh,
+        UnaryOp.ASINH: asinh,
+        UnaryOp.ACOSH: acosh,
+        UnaryOp.ATANH: atanh,
+    }
+    return {op: partial(body, k=k) for op, body in found.items()}

@@ -225,31 +225,12 @@ def _pow(x: Num, y: Num) -> Num:
     return (x.eq(1.0) | y.eq(0.0)).where(result.const(1.0), result)
 
 
-def _with(body: Callable[[Num, core.Format], Num]) -> Callable[[Num], Num]:
-    return lambda x: body(x, K)
-
-
 TABLE: dict[UnaryOp, Callable[[Num], Num]] = {
-    UnaryOp.EXP: _with(core.exp),
-    UnaryOp.EXP2: _with(core.exp2),
-    UnaryOp.EXPM1: _with(core.expm1),
-    UnaryOp.LOG: _with(core.log),
-    UnaryOp.LOG2: _with(core.log2),
-    UnaryOp.LOG10: _with(core.log10),
-    UnaryOp.LOG1P: _with(core.log1p),
-    UnaryOp.TANH: _with(core.tanh),
-    UnaryOp.SIGMOID: _with(core.sigmoid),
+    **core.table(K, _SINH),
     UnaryOp.ERF: _erf,
-    UnaryOp.SIN: lambda x: core.sine(x, K, 0, "sin"),
-    UnaryOp.COS: lambda x: core.sine(x, K, 1, "cos"),
     UnaryOp.TAN: _tan,
     UnaryOp.ASIN: _asin,
     UnaryOp.ACOS: _acos,
     UnaryOp.ATAN: _atan,
-    UnaryOp.SINH: lambda x: core.sinh(x, K, _SINH),
-    UnaryOp.COSH: _with(core.cosh),
-    UnaryOp.ASINH: _with(core.asinh),
-    UnaryOp.ACOSH: _with(core.acosh),
-    UnaryOp.ATANH: _with(core.atanh),
 }
 TABLE2: dict[BinaryOp, Callable[[Num, Num], Num]] = {BinaryOp.POW: _pow, BinaryOp.ATAN2: _atan2}
