@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from tedsl.errors import ExprError, TedslError
@@ -80,15 +81,15 @@ def near(name: str, known: Iterable[str]) -> list[str]:
     return [each for key in found for each in spelt[key]][:4]
 
 
-def advice(name: str, known: Iterable[str], form: str = "{}") -> str:
-    """`did you mean split?`, or the names that there are, where they are few; else nothing."""
+def advice(name: str, known: Iterable[str], form: str = "{}", otherwise: str = "") -> str:
+    """`did you mean split?`, or the names that there are, where they are few; else `otherwise`."""
     names = sorted(set(known))
     close = near(name, names)
     if close:
         return f"did you mean {' or '.join(form.format(each) for each in close)}?"
     if len(names) <= LISTED:
         return f"write one of: {', '.join(names)}" if names else "leave it away"
-    return ""
+    return otherwise
 
 
 def no_attribute(
@@ -97,6 +98,7 @@ def no_attribute(
     known: Callable[[], Iterable[str]],
     told: Mapping[str, str] | None = None,
     error: type[TedslError] = ExprError,
+    otherwise: str = "",
 ) -> TedslError:
     """The error for an attribute that is not there.
 
@@ -106,12 +108,13 @@ def no_attribute(
         known: gives the attributes that there are.
         told: what to write instead of names that are known elsewhere, by name.
         error: the class of the error, which is an AttributeError as well.
+        otherwise: what to do where no name is near.
     """
     made = also(error, AttributeError)
     reason = f"{owner} has no attribute {name!r}"
     if told and name in told:
         return made(reason, hint=told[name])
-    return made(reason, facts=[("do", lambda: advice(name, known()))])
+    return made(reason, facts=[("do", lambda: advice(name, known(), otherwise=otherwise))])
 
 
 def no_keyword(
@@ -171,7 +174,7 @@ def suggests(
         error: the class of the error.
         told: what to write instead of names that are known elsewhere.
         owner: what an instance is called in the text; by default as its class is.
-        alias: names from elsewhere of attributes that there are.
+        alias: names from elsewhere of attributes that there are, or of attributes of these.
     """
     spelt = alias or {}
 
@@ -180,7 +183,7 @@ def suggests(
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             if name in spelt:
-                return getattr(self, spelt[name])
+                return attrgetter(spelt[name])(self)
             if _defined(self, name):
                 return object.__getattribute__(self, name)
             raise no_attribute(owner or kind.__name__, name, lambda: public(self), told, error)

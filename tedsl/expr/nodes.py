@@ -110,10 +110,11 @@ class UnaryOp(StrEnum):
 
 
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
-_OF_TVM = {"axis": "axes", "source": "sources", "combiner": "reducer", "condition": "where"}
+_OF_TVM = {"producer": "tensor", "true_value": "a", "false_value": "b"}
+_FOLDS_OF_TVM = {"axis": "axes", "source": "sources", "combiner": "reducer", "condition": "where"}
 
 
-@suggests(ExprError, owner="an expression")
+@suggests(ExprError, owner="an expression", alias=_OF_TVM)
 class Expr:
     """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all
     traversals.
@@ -142,6 +143,10 @@ class Expr:
         """`self == other`, under the name that TVM has for it."""
         return build.eq(self, other)
 
+    def same_as(self, other: object) -> bool:
+        """`self is other`, under the name that TVM has for it."""
+        return self is other
+
     def __index__(self) -> int:
         """The int that a constant is: `range(A.shape[0])`; an ExprError, a TypeError, elsewhere."""
         raise also(ExprError, TypeError)(
@@ -160,7 +165,7 @@ class Expr:
         raise ExprError(
             "an expression has no truth value while it is being built",
             hint="use te.if_then_else or te.select; for `and` te.all, for `or` te.any, for max() "
-            "te.maximum; compare structure with te.structural_equal",
+            "te.maximum; compare structure with te.structural_equal, objects with `is`",
         )
 
     def __repr__(self) -> str:
@@ -547,7 +552,7 @@ class Before(Expr):
         return Before(children[0])
 
 
-@suggests(ExprError, owner="a reduction", alias=_OF_TVM)
+@suggests(ExprError, owner="a reduction", alias=_FOLDS_OF_TVM)
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`

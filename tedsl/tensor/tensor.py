@@ -38,12 +38,16 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 """What stands between the brackets of `A[...]`."""
 
 
-@suggests(ExprError, TENSOR, owner="a tensor")
+_OF_OPERATION = ("attrs", "body", "input_tensors", "num_outputs", "output", "reduce_axis", "tag")
+
+
+@suggests(ExprError, TENSOR, "a tensor", {name: f"op.{name}" for name in _OF_OPERATION})
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor(InNotebook):
     """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.  Operators work
     by element, with numpy's broadcasting, and make one operation each; `==` is identity (tensors
-    are keys), `te.equal` compares elements."""
+    are keys), `te.equal` compares elements.  In the place of an operation, as scripts of TVM have
+    it (`op in s.outputs`, `s.outputs[0].input_tensors`), its only output stands for it."""
 
     op: Operation
     index: int = 0
@@ -105,9 +109,13 @@ class Tensor(InNotebook):
                 f"== between the tensor {self.name} and a scalar compares nothing",
                 hint=f"use te.equal({self.name}, x) for all elements, or index the tensor",
             )
-        return self is other
+        return self is other or (self.op is other and self.op.num_outputs == 1)
 
     __hash__: ClassVar = object.__hash__
+
+    def same_as(self, other: object) -> bool:
+        """`self == other`, under the name that TVM has for it."""
+        return self == other
 
     def as_scalar(self) -> Expr:
         """The one element of a tensor of rank 0.
@@ -348,6 +356,10 @@ class Operation(Computes, InNotebook, Remembers):
     def input_tensors(self) -> tuple[Tensor, ...]:
         """The tensors that are read, each once."""
         return ()
+
+    def same_as(self, other: object) -> bool:
+        """`self is other`, under the name that TVM has for it."""
+        return self is other
 
     def output(self, index: int = 0) -> Tensor:
         """The tensor of output `index` (the same object each time)."""

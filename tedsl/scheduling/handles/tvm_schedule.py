@@ -32,6 +32,7 @@ __all__ = [
     "AutoInlineInjective",
     "Fuse",
     "InferBound",
+    "IterVar",
     "Rebase",
     "Schedule",
     "ScheduleOps",
@@ -42,6 +43,13 @@ __all__ = [
 ]
 
 Rebase, Singleton = Unit, Unit
+
+
+class IterVar:
+    """How loops run: what `s[T].iter_var_attrs[loop].iter_type` is compared with."""
+
+    DataPar, ThreadIndex, Tensorized = "serial", "thread", "tensorized"
+    Parallelized, Unrolled, Vectorized = "parallel", "unrolled", "vectorized"
 
 
 @explained
