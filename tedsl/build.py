@@ -27,7 +27,7 @@ from tedsl.target import Target, TargetKind
 from tedsl.tensor.axis import size_var
 from tedsl.tensor.computes import listed
 from tedsl.tensor.tensor import Outputs, PlaceholderOp, Tensor
-from tedsl.tvm.counterparts import LOWERED
+from tedsl.tvm.schedule_names import LOWERED
 
 if TYPE_CHECKING:
     from tedsl import detect, devices

@@ -67,8 +67,10 @@ class Target:
             options = (f" -{key}={value}" for key, value in target.items() if key != "kind")
             target = f"{target.get('kind', '')}{''.join(options)}"
         kind, of_text = _parts(target)
+        if arch is not None:
+            kind, of_text = _parts(f"{kind.value}:{arch}")
         object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "arch", arch or of_text)
+        object.__setattr__(self, "arch", of_text)
 
     @staticmethod
     def parse(text: str | Target) -> Target:

@@ -49,16 +49,6 @@ PACKAGE = {
 }
 """By name in `te`."""
 
-LOWERED = {
-    "body": "print it: the loops of each kernel are in .funcs, nodes of tedsl.ir.nodes",
-    "script": "print it",
-    "show": "print it",
-    "functions": "the kernels are .funcs",
-    "get_global_vars": "the kernels are .funcs",
-    "params": "the arguments are .inputs and .outputs",
-}
-"""By attribute of what `te.lower` gives."""
-
 KERNEL = {
     "run": "call the kernel itself: kernel(a, b), or kernel(x=a, w=b)",
     "launch": "call the kernel itself; s[T].launch(num_warps=) belongs to the schedule",

@@ -1,20 +1,11 @@
-"""TVM's modules by their paths: `tvm.target.cuda()`, `from tedsl.tvm.topi.utils import prod`.
-
-A path that no file of this folder has means what it means as an expression, `tvm.topi.utils`; of
-one that means nothing the import says what to write instead.  Imports `slips`.
-"""
+"""TVM's modules that are names of others here: `tvm.target.cuda()`, `tvm.ir.structural_equal`."""
 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any, cast
-
-from tedsl.errors import ExprError
-from tedsl.slips import also
+from typing import Any
 
 ROOT = "tedsl.tvm."
 _LISTS = {"Array": "builtins:list", "Map": "builtins:dict"}
@@ -59,32 +50,3 @@ class Namespace(ModuleType):
     def __getattr__(self, name: str) -> Any:
         own = NAMES[self.__name__.removeprefix(ROOT)]
         return located(own[name]) if name in own else of_te(name)
-
-
-class _Paths:
-    """Finds what follows `tedsl.tvm.` as attributes of attributes."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not fullname.startswith(ROOT):
-            return None
-        own = PathFinder.find_spec(fullname, path) if fullname.count(".") == 2 else None
-        return own or ModuleSpec(fullname, cast("Any", self))
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """None: `import` makes one, in whose place `exec_module` puts what the path means."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        holder, _, name = module.__name__.rpartition(".")
-        try:
-            sys.modules[module.__name__] = getattr(sys.modules[holder], name)
-        except ExprError as error:
-            facts = {"facts": error.facts, "hint": error.hint}
-            raise also(ExprError, ModuleNotFoundError)(error.reason, **facts) from None
-
-
-def install() -> None:
-    """Let `import` find them."""
-    if not any(isinstance(finder, _Paths) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Paths())

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tedsl.tensor.tags import tag_scope
 
-__all__ = ["is_broadcast", "is_injective", "tag_scope"]
+__all__ = [
+    "BROADCAST",
+    "COMM_REDUCE",
+    "COMM_REDUCE_IDX",
+    "ELEMWISE",
+    "INJECTIVE",
+    "is_broadcast",
+    "is_injective",
+    "tag_scope",
+]
 
 ELEMWISE = "elemwise"
 BROADCAST = "broadcast"

@@ -10,6 +10,16 @@ from tedsl.expr.nodes import Const, Expr
 from tedsl.tensor.tensor import ComputeOp, Operation
 from tedsl.tvm.topi_tags import is_injective
 
+__all__ = [
+    "equal_const_int",
+    "get_const_float",
+    "get_const_int",
+    "get_const_tuple",
+    "prod",
+    "simplify",
+    "traverse_inline",
+]
+
 
 def get_const_int(expr: Any) -> int:
     """The number that a size is.
