@@ -48,7 +48,10 @@ def trace(fn: Callable[..., Any], *arguments: Any) -> Program:
             hint="write torch.where(condition, a, b) for `if`, masks for nonzero and unique",
         ) from found
     except NotTaken as refusal:
-        raise refusal if refusal.hint else NotTaken(refusal.reason, hint=_OTHERWISE) from refusal
+        if refusal.hint:
+            raise
+        said = {"subject": refusal.subject, "facts": refusal.facts}
+        raise NotTaken(refusal.reason, hint=_OTHERWISE, **said) from refusal
 
 
 def _check(fn: Callable[..., Any], arguments: Sequence[Any], leaves: Sequence[Any]) -> None:
