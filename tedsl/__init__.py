@@ -354,7 +354,9 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
         operators = importlib.import_module("tedsl.nn").__all__
         known = [*__all__, *(f"nn.{each}" for each in operators if each not in __all__)]
         told = {**slips.TENSOR, **importlib.import_module("tedsl.tvm.counterparts").PACKAGE}
-        raise slips.no_attribute("tedsl", name, lambda: [f"te.{each}" for each in known], told)
+        other = "dir(te) lists what there is; what a function computes is written as te.compute"
+        listed = [f"te.{each}" for each in known]
+        raise slips.no_attribute("tedsl", name, lambda: listed, told, otherwise=other)
 
     def __dir__() -> list[str]:
         """All names, loaded or not."""

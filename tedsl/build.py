@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tedsl.deep import deep
 from tedsl.dtypes import DType
-from tedsl.errors import BackendError, ScheduleError, TuneError
+from tedsl.errors import BackendError, ExprError, ScheduleError, TuneError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Module
 from tedsl.late import late
 from tedsl.scheduling.handles.schedule import Schedule, storing
-from tedsl.slips import advice
+from tedsl.slips import advice, suggests
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.axis import size_var
 from tedsl.tensor.computes import listed
 from tedsl.tensor.tensor import Outputs, PlaceholderOp, Tensor
+from tedsl.tvm.schedule_names import LOWERED
 
 if TYPE_CHECKING:
     from tedsl import detect, devices
@@ -59,11 +60,16 @@ Buildable = Schedule | Outputs | Module
 Arguments = Sequence[Tensor | Var]
 
 
+@suggests(ExprError, LOWERED, "what te.lower gives")
 class Lowered(Module):
     """What `lower` made, of what, and with which arguments: `build` makes a kernel of these.  A
     module that somebody changed (`replace`) has them no more."""
 
     __slots__ = ("args", "made_of")
+
+    def __getitem__(self, name: str) -> Lowered:
+        """The module itself, whose loops are those of all kernels: TVM's `lower(...)["main"]`."""
+        return self
 
     @staticmethod
     def of(module: Module, made_of: object, args: tuple[Tensor | Var, ...] | None) -> Lowered:

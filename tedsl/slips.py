@@ -3,13 +3,15 @@ options of everything public.
 
 A refusal is an error of tedsl and, as Python's own habits want it (`hasattr`, `getattr` with a
 default), the AttributeError or TypeError that Python would raise.  Names that are near are looked
-for when the text is asked for.  Imports `errors`.
+for when the text is asked for.  `NoValues` answers what Python and NumPy ask of numbers and
+sequences.  Imports `errors`, and finds `te`'s names by name.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from tedsl.errors import ExprError, TedslError
@@ -33,6 +35,25 @@ TENSOR = {
     "mean": "write te.nn.mean(x, axis)",
 }
 """What stands for methods that tensors have in NumPy and PyTorch, and for `te.transpose`."""
+
+
+_OF_NUMPY = {
+    **TENSOR,
+    "dot": "write x @ y, or te.sum over a te.reduce_axis",
+    "where": "write te.select(condition, a, b), or te.if_then_else, which computes only one",
+}
+_NUMBERS = frozenset("bcdeEfFgGnoxX%")
+
+
+def no_array(self: object, *args: object, **options: object) -> Any:
+    """Refused: there are no values yet."""
+    hint = "te.evaluate(outputs, {input: array}) computes some, and so does a kernel"
+    raise _refused(self, "has no values while it is being defined", hint)
+
+
+def is_same(self: object, other: object) -> bool:
+    """`self is other`, which TVM calls `same_as`."""
+    return self is other
 
 
 class Incomplete:
@@ -80,15 +101,15 @@ def near(name: str, known: Iterable[str]) -> list[str]:
     return [each for key in found for each in spelt[key]][:4]
 
 
-def advice(name: str, known: Iterable[str], form: str = "{}") -> str:
-    """`did you mean split?`, or the names that there are, where they are few; else nothing."""
+def advice(name: str, known: Iterable[str], form: str = "{}", otherwise: str = "") -> str:
+    """`did you mean split?`, or the names that there are, where they are few; else `otherwise`."""
     names = sorted(set(known))
     close = near(name, names)
     if close:
         return f"did you mean {' or '.join(form.format(each) for each in close)}?"
     if len(names) <= LISTED:
         return f"write one of: {', '.join(names)}" if names else "leave it away"
-    return ""
+    return otherwise
 
 
 def no_attribute(
@@ -97,6 +118,7 @@ def no_attribute(
     known: Callable[[], Iterable[str]],
     told: Mapping[str, str] | None = None,
     error: type[TedslError] = ExprError,
+    otherwise: str = "dir(...) of it lists what there is",
 ) -> TedslError:
     """The error for an attribute that is not there.
 
@@ -106,12 +128,13 @@ def no_attribute(
         known: gives the attributes that there are.
         told: what to write instead of names that are known elsewhere, by name.
         error: the class of the error, which is an AttributeError as well.
+        otherwise: what to do where no name is near.
     """
     made = also(error, AttributeError)
     reason = f"{owner} has no attribute {name!r}"
     if told and name in told:
         return made(reason, hint=told[name])
-    return made(reason, facts=[("do", lambda: advice(name, known()))])
+    return made(reason, facts=[("do", lambda: advice(name, known(), otherwise=otherwise))])
 
 
 def no_keyword(
@@ -159,6 +182,28 @@ def _defined(holder: Any, name: str) -> bool:
     return hasattr(holder.__class__, name)
 
 
+def _refuse_sequences(kind: Any, owner: str, error: type[TedslError]) -> None:
+    """Brackets and `len` of a class that has neither say so."""
+    made = also(error, TypeError)
+
+    def item(self: Any, key: object) -> Any:
+        raise made(f"{owner} has no [{key!r}]", facts=[("do", lambda: _written(self))])
+
+    def length(self: Any) -> int:
+        raise made(f"{owner} has no len()", facts=[("do", lambda: _written(self))])
+
+    if not hasattr(kind, "__getitem__"):
+        kind.__getitem__ = item
+    if not hasattr(kind, "__len__"):
+        kind.__len__ = length
+        if not hasattr(kind, "__bool__"):
+            kind.__bool__ = lambda _: True
+
+
+def _written(holder: object) -> str:
+    return f"ask it for one of: {', '.join(public(holder)[:LISTED])}"
+
+
 def suggests(
     error: type[TedslError] = ExprError,
     told: Mapping[str, str] | None = None,
@@ -171,7 +216,7 @@ def suggests(
         error: the class of the error.
         told: what to write instead of names that are known elsewhere.
         owner: what an instance is called in the text; by default as its class is.
-        alias: names from elsewhere of attributes that there are.
+        alias: names from elsewhere of attributes that there are, or of attributes of these.
     """
     spelt = alias or {}
 
@@ -180,12 +225,96 @@ def suggests(
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             if name in spelt:
-                return getattr(self, spelt[name])
+                return attrgetter(spelt[name])(self)
             if _defined(self, name):
                 return object.__getattribute__(self, name)
             raise no_attribute(owner or kind.__name__, name, lambda: public(self), told, error)
 
         kind.__getattr__ = missing
+        _refuse_sequences(kind, owner or kind.__name__, error)
         return kind
 
     return decorate
+
+
+class NoValues:
+    """Base of expressions and tensors."""
+
+    __slots__ = ()
+    same_as = is_same
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return importlib.import_module("tedsl.ufuncs").applied(ufunc, method, inputs, options)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits is None:
+            return _te().round(self)
+        raise _refused(self, "is rounded to whole numbers only", "write te.round(x * 100) / 100")
+
+    def __trunc__(self) -> Any:
+        return _te().trunc(self)
+
+    def __floor__(self) -> Any:
+        return _te().floor(self)
+
+    def __ceil__(self) -> Any:
+        return _te().ceil(self)
+
+    def __divmod__(self: Any, other: object) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self: Any, other: object) -> Any:
+        return other // self, other % self
+
+    def __format__(self: Any, spec: str) -> str:
+        if spec[-1:] in _NUMBERS and spec:
+            return format(_index(self), spec)
+        return format(str(self), spec)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise _refused(self, "is one element, and is read no further", "give fewer indices")
+
+    def __matmul__(self, other: Any) -> Any:
+        raise _refused(self, "is one element, and @ is of whole tensors", "write x @ y of them")
+
+    def __len__(self) -> int:
+        raise _refused(self, "has no len()", "extents are x.shape, and x.ndim is how many")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise _refused(
+            self,
+            "is not a sequence",
+            "loops are axes: te.compute(shape, lambda i, j: ...), te.sum over a te.reduce_axis",
+        )
+
+    def __contains__(self, value: object) -> bool:
+        return value in iter(self)
+
+    def __setitem__(self, index: object, value: object) -> None:
+        raise _refused(
+            self, "is a definition, in which nothing is stored", "write another te.compute"
+        )
+
+    def __array_function__(
+        self, function: Any, types: object, args: Sequence[Any], options: Mapping[str, Any]
+    ) -> Any:
+        name = function.__name__
+        te = _te()
+        known = [*(f"te.{each}" for each in te.__all__), *(f"te.nn.{e}" for e in te.nn.__all__)]
+        other = "write it as te.compute(shape, lambda i, j: ...)"
+        hint = _OF_NUMPY.get(name) or advice(name, known, otherwise=other)
+        raise _refused(self, f"is given to np.{name}, and has no values yet", hint)
+
+
+def _refused(holder: object, reason: str, hint: str) -> TedslError:
+    return also(ExprError, TypeError)(f"{holder!r} {reason}", hint=hint)
+
+
+def _index(value: Any) -> int:
+    if hasattr(type(value), "__index__"):
+        return int(value.__index__())
+    raise _refused(value, "is no number", "print it as text: {x}, {x:>20}")
+
+
+def _te() -> Any:
+    return importlib.import_module("tedsl")

@@ -7,6 +7,8 @@ Imports only `device`, `detect` and `errors`.
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,24 +16,40 @@ from enum import StrEnum
 from tedsl.detect import cpu_here, gpu_here
 from tedsl.devices import ARCHITECTURES, DEFAULT, Device, GpuDevice, gpu_of
 from tedsl.errors import BackendError
-from tedsl.slips import near
+from tedsl.slips import near, suggests
 
 
 class TargetKind(StrEnum):
-    """The backends: LLVM, Triton on a device, Triton's own interpreter over NumPy arrays."""
+    """The backends: LLVM, Triton on a device, Triton's own interpreter over NumPy arrays.
+
+    Their values are the targets' names here, and `name` is what TVM calls them: `"llvm"`, `"cuda"`.
+    """
 
     CPU = "cpu"
     CUDA = "cuda"
     TRITON_INTERPRET = "triton-interpret"
 
+    @enum.property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """TVM's name for it."""
+        return "llvm" if self is TargetKind.CPU else self.value
 
+
+_OF_TVM = {
+    "attrs": "a target has a kind and an arch; str(target) has both",
+    "keys": "a target has a kind, whose name is target.kind.name",
+    "with_host": "leave it out: there is no host to choose",
+}
+
+
+@suggests(BackendError, _OF_TVM, "a target")
 @dataclass(frozen=True, slots=True, init=False)
 class Target:
     """A backend and, for `cuda:sm_90`, the architecture to compile for without a device (compile
     only).
 
     Args:
-        target: as `te.build` takes it.
+        target: as `te.build` takes it, or TVM's `{"kind": "cuda", "arch": "sm_80"}`.
         arch: the architecture, where the text does not have it.
         host: TVM's other target, for what calls a kernel; there is nothing to choose here.
     """
@@ -40,11 +58,19 @@ class Target:
     arch: str | None
 
     def __init__(
-        self, target: TargetKind | str | Target, arch: str | None = None, host: object = None
+        self,
+        target: TargetKind | str | Target | Mapping[str, object],
+        arch: str | None = None,
+        host: object = None,
     ) -> None:
+        if isinstance(target, Mapping):
+            options = (f" -{key}={value}" for key, value in target.items() if key != "kind")
+            target = f"{target.get('kind', '')}{''.join(options)}"
         kind, of_text = _parts(target)
+        if arch is not None:
+            kind, of_text = _parts(f"{kind.value}:{arch}")
         object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "arch", arch or of_text)
+        object.__setattr__(self, "arch", of_text)
 
     @staticmethod
     def parse(text: str | Target) -> Target:
@@ -65,9 +91,20 @@ class Target:
         _around.set(_around.get()[:-1])
 
     @staticmethod
-    def current() -> Target | None:
-        """The target of the innermost block around; None where there is none."""
+    def current(allow_none: bool = True) -> Target | None:
+        """The target of the innermost block around; None where there is none, as `allow_none`
+        says: no target has to be chosen before kernels are built."""
         return _around.get()[-1] if _around.get() else None
+
+    @property
+    def max_num_threads(self) -> int:
+        """The most threads of a program."""
+        return self.resolve_gpu().threads_block if self.is_triton else 1
+
+    @property
+    def thread_warp_size(self) -> int:
+        """How many threads run one instruction together."""
+        return 32 if self.is_triton else 1
 
     def resolve(self) -> Device:
         """The device that it is: of an architecture the GPU that stands for it, of plain `cuda` the
@@ -106,7 +143,7 @@ def _parts(target: TargetKind | str | Target) -> tuple[TargetKind, str | None]:
         return TargetKind(kind), arch or None
     close = (
         ["cuda"]
-        if kind in ("gpu", "triton", "nvidia")
+        if kind.partition("/")[0] in ("gpu", "triton", "nvidia")
         else near(kind, [*TargetKind, *(f"cuda:{a}" for a in ARCHITECTURES)])
     )
     meant = f"did you mean {' or '.join(close)}?"

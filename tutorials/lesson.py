@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ console = Console(highlight=False, markup=False, width=112)
 DISTURBED = 0.1
 """Spread of the samples of a time from which on the machine was busy with something else, as in the
 benchmark."""
+BUSY = 2
+"""Programs for each core from which on times say little, however near to each other they are."""
 TOLERANCE = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 4e-2}
 
 
@@ -58,6 +61,9 @@ def told_of_spread(every: Iterable[Stats]) -> None:
     """Say so where times were disturbed."""
     if any(stats.spread > DISTURBED for stats in every):
         print("Your machine was busy: rows marked as disturbed say little, run it again.")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY * cores:
+        print(f"{load:.0f} programs shared {cores} cores: no time here says much.")
 
 
 def title(text: str) -> None:
@@ -520,11 +526,12 @@ class Lesson:
         timed = compare(calls, repeats=many, max_seconds=8.0)
         first = timed[base].median
         lines = [
-            (name, f"{stats.median * 1e3:.3g} ms", f"{stats.spread:.0%}",
+            (name, f"{stats.median * 1e3:.3g} ms", spread_text(stats),
              f"{first / stats.median:.2f}x")
             for name, stats in timed.items()
         ]  # fmt: skip
         table(heading, ("call", "time", "spread", f"vs {base}"), lines)
+        told_of_spread(timed.values())
         return {name: stats.median for name, stats in timed.items()}
 
     def done(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from tedsl.expr.promote import (
     promote_weak,
 )
 from tedsl.expr.visit import structural_equal
+from tedsl.slips import also
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +61,22 @@ FALSE = Const(False, DType.bool)
 def is_scalar(value: object) -> TypeGuard[Expr | Number]:
     """True for what the operators of an expression combine with: expressions and numbers."""
     return isinstance(value, (Expr, bool, int, float, np.generic))
+
+
+def other_of(value: object) -> Any:
+    """What an operator of an expression gives where the other operand is neither: NotImplemented
+    where that knows what to do, as tensors and arrays do.
+
+    Raises:
+        ExprError: a text, a list, None, a function; it is a TypeError, too.
+    """
+    if hasattr(type(value), "__radd__"):
+        return NotImplemented
+    raise also(ExprError, TypeError)(
+        f"{value!r} ({type(value).__name__}) is no operand of an expression",
+        facts=[("allowed", "expressions, numbers, tensors")],
+        hint="lists and arrays are te.placeholder, read at an index; optional ones need an `if`",
+    )
 
 
 def const(value: Number, dtype: DTypeLike | None = None) -> Const:

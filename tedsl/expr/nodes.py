@@ -17,15 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tedsl.dtypes import SAME_BITS, DType
 from tedsl.errors import ExprError
-from tedsl.late import late
-from tedsl.slips import also, suggests
+from tedsl.slips import NoValues, also, suggests
 
 if TYPE_CHECKING:
-    from tedsl import ufuncs
     from tedsl.expr.promote import DTypeLike, Number
     from tedsl.tensor.tensor import Tensor
-else:
-    ufuncs = late("tedsl.ufuncs")
 
 
 class BinaryOp(StrEnum):
@@ -110,11 +106,12 @@ class UnaryOp(StrEnum):
 
 
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
-_OF_TVM = {"axis": "axes", "source": "sources", "combiner": "reducer", "condition": "where"}
+_OF_TVM = {"producer": "tensor", "true_value": "a", "false_value": "b"}
+_FOLDS_OF_TVM = {"axis": "axes", "source": "sources", "combiner": "reducer", "condition": "where"}
 
 
-@suggests(ExprError, owner="an expression")
-class Expr:
+@suggests(ExprError, owner="an expression", alias=_OF_TVM)
+class Expr(NoValues):
     """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all
     traversals.
 
@@ -149,10 +146,6 @@ class Expr:
             hint="only constants have one; write te.exp for math.exp, te.cast for float()",
         )
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """`np.exp(x)`, `np.float32(2) * x`."""
-        return ufuncs.applied(ufunc, method, inputs, options)
-
     def __bool__(self) -> bool:
         decided = build.decided(self)
         if decided is not None:
@@ -160,7 +153,7 @@ class Expr:
         raise ExprError(
             "an expression has no truth value while it is being built",
             hint="use te.if_then_else or te.select; for `and` te.all, for `or` te.any, for max() "
-            "te.maximum; compare structure with te.structural_equal",
+            "te.maximum; compare structure with te.structural_equal, objects with `is`",
         )
 
     def __repr__(self) -> str:
@@ -168,88 +161,90 @@ class Expr:
         return text
 
     def __add__(self, other: Number | Expr) -> Expr:
-        return build.add(self, other) if build.is_scalar(other) else NotImplemented
+        return build.add(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __radd__(self, other: Number | Expr) -> Expr:
-        return build.add(other, self) if build.is_scalar(other) else NotImplemented
+        return build.add(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __sub__(self, other: Number | Expr) -> Expr:
-        return build.sub(self, other) if build.is_scalar(other) else NotImplemented
+        return build.sub(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rsub__(self, other: Number | Expr) -> Expr:
-        return build.sub(other, self) if build.is_scalar(other) else NotImplemented
+        return build.sub(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __mul__(self, other: Number | Expr) -> Expr:
-        return build.mul(self, other) if build.is_scalar(other) else NotImplemented
+        return build.mul(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rmul__(self, other: Number | Expr) -> Expr:
-        return build.mul(other, self) if build.is_scalar(other) else NotImplemented
+        return build.mul(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __truediv__(self, other: Number | Expr) -> Expr:
-        return build.div(self, other) if build.is_scalar(other) else NotImplemented
+        return build.div(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rtruediv__(self, other: Number | Expr) -> Expr:
-        return build.div(other, self) if build.is_scalar(other) else NotImplemented
+        return build.div(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __floordiv__(self, other: Number | Expr) -> Expr:
-        return build.floordiv(self, other) if build.is_scalar(other) else NotImplemented
+        return build.floordiv(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rfloordiv__(self, other: Number | Expr) -> Expr:
-        return build.floordiv(other, self) if build.is_scalar(other) else NotImplemented
+        return build.floordiv(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __mod__(self, other: Number | Expr) -> Expr:
-        return build.floormod(self, other) if build.is_scalar(other) else NotImplemented
+        return build.floormod(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rmod__(self, other: Number | Expr) -> Expr:
-        return build.floormod(other, self) if build.is_scalar(other) else NotImplemented
+        return build.floormod(other, self) if build.is_scalar(other) else build.other_of(other)
 
-    def __pow__(self, other: Number | Expr) -> Expr:
-        return build.power(self, other) if build.is_scalar(other) else NotImplemented
+    def __pow__(self, other: Number | Expr, modulo: object = None) -> Expr:
+        if modulo is not None:
+            return build.power(self, other) % modulo
+        return build.power(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rpow__(self, other: Number | Expr) -> Expr:
-        return build.power(other, self) if build.is_scalar(other) else NotImplemented
+        return build.power(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __and__(self, other: Number | Expr) -> Expr:
-        return build.bitwise_and(self, other) if build.is_scalar(other) else NotImplemented
+        return build.bitwise_and(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rand__(self, other: Number | Expr) -> Expr:
-        return build.bitwise_and(other, self) if build.is_scalar(other) else NotImplemented
+        return build.bitwise_and(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __or__(self, other: Number | Expr) -> Expr:
-        return build.bitwise_or(self, other) if build.is_scalar(other) else NotImplemented
+        return build.bitwise_or(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __ror__(self, other: Number | Expr) -> Expr:
-        return build.bitwise_or(other, self) if build.is_scalar(other) else NotImplemented
+        return build.bitwise_or(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __xor__(self, other: Number | Expr) -> Expr:
-        return build.bitwise_xor(self, other) if build.is_scalar(other) else NotImplemented
+        return build.bitwise_xor(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rxor__(self, other: Number | Expr) -> Expr:
-        return build.bitwise_xor(other, self) if build.is_scalar(other) else NotImplemented
+        return build.bitwise_xor(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __lshift__(self, other: Number | Expr) -> Expr:
-        return build.left_shift(self, other) if build.is_scalar(other) else NotImplemented
+        return build.left_shift(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rlshift__(self, other: Number | Expr) -> Expr:
-        return build.left_shift(other, self) if build.is_scalar(other) else NotImplemented
+        return build.left_shift(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __rshift__(self, other: Number | Expr) -> Expr:
-        return build.right_shift(self, other) if build.is_scalar(other) else NotImplemented
+        return build.right_shift(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __rrshift__(self, other: Number | Expr) -> Expr:
-        return build.right_shift(other, self) if build.is_scalar(other) else NotImplemented
+        return build.right_shift(other, self) if build.is_scalar(other) else build.other_of(other)
 
     def __lt__(self, other: Number | Expr) -> Expr:
-        return build.lt(self, other) if build.is_scalar(other) else NotImplemented
+        return build.lt(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __le__(self, other: Number | Expr) -> Expr:
-        return build.le(self, other) if build.is_scalar(other) else NotImplemented
+        return build.le(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __gt__(self, other: Number | Expr) -> Expr:
-        return build.gt(self, other) if build.is_scalar(other) else NotImplemented
+        return build.gt(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __ge__(self, other: Number | Expr) -> Expr:
-        return build.ge(self, other) if build.is_scalar(other) else NotImplemented
+        return build.ge(self, other) if build.is_scalar(other) else build.other_of(other)
 
     def __eq__(self, other: object) -> Any:
         return build.eq(self, other) if build.is_scalar(other) else NotImplemented
@@ -313,6 +308,7 @@ class AxisKind(StrEnum):
     ORDERED = "ordered"
 
 
+@suggests(ExprError, {"stop": "it is .min + .extent", "start": "it is .min"}, "a range")
 @dataclass(frozen=True, slots=True, eq=False)
 class Range:
     """The half-open integer range `min .. min + extent`.  Requires: integer expressions."""
@@ -547,7 +543,7 @@ class Before(Expr):
         return Before(children[0])
 
 
-@suggests(ExprError, owner="a reduction", alias=_OF_TVM)
+@suggests(ExprError, owner="a reduction", alias=_FOLDS_OF_TVM)
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`

@@ -64,6 +64,7 @@ def evaluate(
     """
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     ops = operations(roots)
+    inputs = {tensor: np.asarray(array) for tensor, array in inputs.items()}
     scalars = _scalars(ops, inputs, sizes or {})
     values: dict[Tensor, Array] = {}
     steps = within_scans(ops)

@@ -8,14 +8,17 @@ The names here are public as `te.runtime.<name>`.
 - `timing`: how long calls take
 """
 
+from types import FunctionType
 from typing import TYPE_CHECKING
 
+from tedsl.errors import BackendError
 from tedsl.runtime.arrays.allocation import release_memory
 from tedsl.runtime.cache.disk import set_cache_dir
 from tedsl.runtime.like_module import convert
 from tedsl.runtime.profiling import profile_ranges
 from tedsl.runtime.timing import Stats, compare, compare_cuda, measure, measure_cuda
 from tedsl.slips import in_module
+from tedsl.tensor.signatures import explained
 
 __all__ = [
     "Stats",
@@ -30,4 +33,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker knows the names there are
+    for _name in __all__:
+        if isinstance(globals()[_name], FunctionType):
+            globals()[_name] = explained(globals()[_name], BackendError)
     __getattr__ = in_module(__name__, __all__)

@@ -67,6 +67,17 @@ class LikeModule:
         """The kernel itself."""
         return self
 
+    def __getitem__(self, name: str) -> Any:
+        """The kernel itself, which is the only function of its module."""
+        return self
+
+    get_function = __getitem__
+
+    @property
+    def type_key(self: Any) -> str:
+        """TVM's word for what runs it."""
+        return "cuda" if self.target.kind == "cuda" else "llvm"
+
     @property
     def imported_modules(self) -> list[Any]:
         """The kernel itself, whose source has the code of all of it."""

@@ -18,4 +18,16 @@
 - `bounds_check`: reads outside a tensor
 - `scan_check`: scans that read rows that are not there
 - `printer`: definitions and graphs as text
+
+TVM's module `te.tensor` has the classes of `tensor`, and so has this one.
 """
+
+import importlib
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """A class of `tensor`."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("tedsl.tensor.tensor"), name)

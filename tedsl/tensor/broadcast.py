@@ -82,7 +82,7 @@ def elementwise(
             )
         )
 
-    tensors = [each for each in operands if isinstance(each, tensor.Tensor) and each.ndim]
+    tensors = [each for each in operands if isinstance(each, tensor.Tensor)]
     tag = current_tag() or ("broadcast" if len(tensors) > 1 else "elemwise")
     return compute.compute(shape, lambda *i: element(*i), name=name, tag=tag)
 

@@ -194,7 +194,8 @@ def _axis_names(
         raise ExprError(
             f"the function of compute {name!r} takes {len(names)} axes, the shape has {rank} "
             "dimensions",
-            hint="take one argument per dimension, or all of them as lambda *i",
+            hint="take one argument per dimension, or all of them as lambda *i; a function of "
+            "whole rows comes by te.decl_tensor_intrin and s[T].tensorize",
         )
     if rest is None:
         return names

@@ -10,16 +10,21 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tedsl.errors import ExprError
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Const, Expr, Reduce, TensorRead
 from tedsl.expr.visit import reads, variables
+from tedsl.slips import suggests
 from tedsl.tensor import foreign
 from tedsl.tensor.foreign import CFunction, TritonKernel
 from tedsl.tensor.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
+_TOLD = {
+    "buffers": "an implementation is passed pointers and strides; shapes are those of .inputs",
+    "body": "write cpu=te.llvm_function(text) or gpu=te.triton_snippet(source)",
+}
 _DEFINITION = re.compile(r"^define\s[^@{]*@([\w.$-]+)\(([^)]*)\)", re.MULTILINE)
 
 
@@ -37,6 +42,7 @@ class LlvmFunction:
         return self.name
 
 
+@suggests(ExprError, _TOLD, "an intrinsic")
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorIntrin:
     """What an intrinsic computes (`op`, over `inputs`) and what does it.
@@ -52,6 +58,24 @@ class TensorIntrin:
     inputs: tuple[Tensor, ...]
     cpu: LlvmFunction | CFunction | None = None
     gpu: TritonKernel | None = None
+
+    def __call__(self, *inputs: object, **options: object) -> NoReturn:
+        """Refused: how a computation is carried out, a schedule says.
+
+        Raises:
+            ExprError: always.
+        """
+        raise ExprError(
+            "an intrinsic is no part of a definition",
+            subject=f"tensor intrin {self.name!r}",
+            hint="write what it computes as te.compute, and s[T].tensorize(axis, intrin)",
+        )
+
+    @property
+    def reduce_init(self) -> None:
+        """None: how a reduction begins is no part of an intrinsic here."""
+
+    reduce_update = reduce_init
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -5,6 +5,7 @@ Each builds a `Reduce` node; where it may stand is `compute`'s business.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -325,6 +326,18 @@ def comm_reducer(
     return reducer
 
 
+def _takes(reducer: str, what: str, function: Callable[..., Any], count: int, given: str) -> None:
+    """Refuse a function that cannot be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError) as wrong:  # ValueError: a builtin does not say
+        if isinstance(wrong, TypeError):
+            raise ExprError(
+                f"{what} of reducer {reducer!r} cannot be called with {given}: {wrong}",
+                hint="te.comm_reducer(lambda x, y: x + y, lambda dtype: te.const(0, dtype))",
+            ) from wrong
+
+
 def _custom(
     fcombine: Callable[[Any, Any], Any],
     fidentity: Callable[..., Any],
@@ -335,6 +348,9 @@ def _custom(
     """The reducer for these dtypes, checked."""
     lhs = tuple(Var(f"x{n}" if several else "x", dtype) for n, dtype in enumerate(dtypes))
     rhs = tuple(Var(f"y{n}" if several else "y", dtype) for n, dtype in enumerate(dtypes))
+    given = ("two tuples", "a dtype for each") if several else ("two values", "a dtype")
+    _takes(name, "fcombine", fcombine, 2, given[0])
+    _takes(name, "fidentity", fidentity, len(dtypes), given[1])
     combined: Any = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
     identity: Any = fidentity(*dtypes) if several else (fidentity(dtypes[0]),)
     for what, values in (("fcombine", combined), ("fidentity", identity)):

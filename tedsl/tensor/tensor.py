@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from operator import attrgetter
@@ -20,12 +20,11 @@ from tedsl.expr.visit import reading, reads
 from tedsl.late import late
 from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
-from tedsl.slips import TENSOR, Incomplete, suggests
+from tedsl.slips import TENSOR, Incomplete, NoValues, is_same, no_array, suggests
 from tedsl.tensor.axis import NoAxes
 from tedsl.tensor.computes import Computes
 
 if TYPE_CHECKING:
-    from tedsl import ufuncs
     from tedsl.expr.promote import DTypeLike, Number
     from tedsl.tensor.foreign import CFunction, PythonFunction, TritonKernel
 else:
@@ -38,15 +37,20 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 """What stands between the brackets of `A[...]`."""
 
 
-@suggests(ExprError, TENSOR, owner="a tensor")
+_OF_OPERATION = ("attrs", "body", "input_tensors", "num_outputs", "output", "reduce_axis", "tag")
+_OF_TVM = {"value_index": "index", **{name: f"op.{name}" for name in _OF_OPERATION}}
+
+
+@suggests(ExprError, TENSOR, "a tensor", _OF_TVM)
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Tensor(InNotebook):
+class Tensor(NoValues, InNotebook):
     """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.  Operators work
     by element, with numpy's broadcasting, and make one operation each; `==` is identity (tensors
-    are keys), `te.equal` compares elements."""
+    are keys; an only output equals its operation, as TVM's `op in s.outputs`)."""
 
     op: Operation
     index: int = 0
+    __array__ = no_array
 
     @property
     def name(self) -> str:
@@ -67,11 +71,6 @@ class Tensor(InNotebook):
     def axis(self) -> tuple[Axis, ...]:
         """The data axes of the operation."""
         return self.op.axis
-
-    @property
-    def value_index(self) -> int:
-        """`index`, for TVM."""
-        return self.index
 
     @property
     def dtype(self) -> DType:
@@ -96,8 +95,13 @@ class Tensor(InNotebook):
         """
         return read(self, indices)
 
-    def __iter__(self) -> Iterator[Any]:
-        raise ExprError(f"tensor {self.name} is not a sequence", hint="index it: A[i, j]")
+    def __bool__(self) -> bool:
+        if self.dtype is not DType.bool:
+            return True
+        raise ExprError(
+            f"the elements of {self.name} have no truth while it is being defined",
+            hint="write te.select(condition, a, b), or te.if_then_else of elements",
+        )
 
     def __eq__(self, other: object) -> bool:
         if build.is_scalar(other):
@@ -105,7 +109,7 @@ class Tensor(InNotebook):
                 f"== between the tensor {self.name} and a scalar compares nothing",
                 hint=f"use te.equal({self.name}, x) for all elements, or index the tensor",
             )
-        return self is other
+        return self is other or (self.op is other and self.op.num_outputs == 1)
 
     __hash__: ClassVar = object.__hash__
 
@@ -195,10 +199,6 @@ class Tensor(InNotebook):
     def __rrshift__(self, other: Expr | Number) -> Tensor:
         return broadcast.binary_operator("right_shift", other, self)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """`np.exp(x)`, `np.float32(2) * x`."""
-        return ufuncs.applied(ufunc, method, inputs, options)
-
     def __matmul__(self, other: Tensor) -> Tensor:
         """The matrix product, `te.nn.matmul`, with its errors; a vector is a row, or a column."""
         return _product(self, other)
@@ -237,7 +237,7 @@ class Tensor(InNotebook):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TensorSlice(Incomplete):
+class TensorSlice(NoValues, Incomplete):
     """A tensor with its first dimensions indexed: `A[i]` of a matrix.  `A[i][j]` completes it."""
 
     tensor: Tensor
@@ -297,11 +297,13 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
     )
 
 
+@suggests(ExprError, owner="an operation")
 class Operation(Computes, InNotebook, Remembers):
     """Base of `PlaceholderOp`, `ComputeOp`, `ScanOp` and `ExternOp`.  Outputs share one shape, but
     for those of a `ScanOp`, and of an `ExternOp`, whose `shape` is that of the first."""
 
     __slots__ = ("_moved",)
+    same_as = is_same
     name: str
     shape: tuple[Expr, ...]
 
@@ -412,7 +414,7 @@ class ComputeOp(Operation):
         """The bodies of an operation that `renamed` or `later` made, when first asked for."""
         moved = getattr(self, "_moved", None) if name == "bodies" else None
         if moved is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            return Operation.__getattr__(self, name)
         source, was, now, make = moved
         changes = {} if make else dict(zip(was, now, strict=True))
         bodies = make() if make else reading(source.bodies, changes)

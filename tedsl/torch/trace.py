@@ -7,10 +7,21 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.torch.lib import pytree, torch
+from tedsl.torch.lib import load, pytree, torch
 from tedsl.torch.program import Program
 from tedsl.torch.refusals import NotTaken
 from tedsl.torch.tracing import trace_flat
+
+_fakes: Any = load("torch._subclasses.fake_tensor")
+
+_OTHERWISE = (
+    'torch.compile(f, backend="tedsl") leaves it to PyTorch and takes the rest; tt.op makes an '
+    "operator of PyTorch's of what is written as te.compute"
+)
+_OF_VALUES: tuple[type[Exception], ...] = (
+    _fakes.DataDependentOutputException,
+    _fakes.DynamicOutputShapeException,
+)
 
 
 def trace(fn: Callable[..., Any], *arguments: Any) -> Program:
@@ -27,10 +38,50 @@ def trace(fn: Callable[..., Any], *arguments: Any) -> Program:
             PyTorch.
     """
     leaves = list(pytree.tree_leaves(arguments))
-    if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+    _check(fn, arguments, leaves)
+    try:
+        return _program(fn, arguments, leaves)
+    except _OF_VALUES as found:
         raise NotTaken(
-            "an argument is no tensor", subject="trace", hint="bind it: lambda x: f(x, 2)"
-        )
+            f"what is computed, or its shape, depends on values ({found})",
+            subject="trace",
+            hint="write torch.where(condition, a, b) for `if`, masks for nonzero and unique",
+        ) from found
+    except NotTaken as refusal:
+        if refusal.hint:
+            raise
+        said = {"subject": refusal.subject, "facts": refusal.facts}
+        raise NotTaken(refusal.reason, hint=_OTHERWISE, **said) from refusal
+
+
+def _check(fn: Callable[..., Any], arguments: Sequence[Any], leaves: Sequence[Any]) -> None:
+    """Refuse arguments that are no dense tensors, or not those of the function."""
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise NotTaken(
+                f"an argument is no tensor: {leaf!r}",
+                subject="trace",
+                hint="bind it: lambda x: f(x, 2); arrays are torch.from_numpy(array)",
+            )
+        if leaf.layout is not torch.strided:
+            raise NotTaken(
+                f"an argument is {leaf.layout}", subject="trace", hint="pass x.to_dense()"
+            )
+    try:
+        inspect.signature(fn).bind(*arguments)
+    except ValueError:  # a builtin that does not say
+        return
+    except TypeError as wrong:
+        raise NotTaken(
+            f"{getattr(fn, '__name__', fn)} cannot be called with {len(arguments)} arguments: "
+            f"{wrong}",
+            subject="trace",
+            hint="give an example of each argument after the function: tt.trace(f, x, w)",
+        ) from wrong
+
+
+def _program(fn: Callable[..., Any], arguments: Sequence[Any], leaves: list[Any]) -> Program:
+    """The program of a function of such arguments."""
     held = _state(fn)
     spec = pytree.tree_structure(arguments)
     shapes: list[Any] = []

@@ -4,8 +4,10 @@
 All that is here are the names of `tedsl`, in which both are the same: `tvm.build` is `te.build`.
 What only TVM's scripts use is in the files of this folder, loaded when it is asked for.
 
+- `modules`: TVM's modules by their paths, in imports too
 - `nd`, `devices`: arrays that say `numpy()`, and where they are
 - `tir`, `testing`, `topi`, `transform`, `error`: what scripts take from these modules
+- `topi_utils`, `topi_tags`: what TOPI's schedules look at
 - `refused_names`: names that are left out on purpose, with what stands for each
 - `counterparts`: names of modules and methods, and what to write instead
 - `schedule_names`: methods of schedules and stages elsewhere, with what stands for each
@@ -14,7 +16,13 @@ What only TVM's scripts use is in the files of this folder, loaded when it is as
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+from tedsl.errors import ExprError
+from tedsl.slips import also
 
 PLACES = {
     **{name: f"tedsl.tvm.{name}" for name in ("nd", "tir", "testing", "topi", "transform")},
@@ -24,6 +32,12 @@ PLACES = {
     "error": "tedsl.tvm.error",
     "TVMError": "tedsl.errors:TedslError",
     "convert": "tedsl.runtime.like_module:convert",
+    "IRModule": "tedsl.ir.nodes:Module",
+    "container": "tedsl.tvm.container",
+    "module": "tedsl.tvm.runtime",
+    "ndarray": "tedsl.tvm.nd",
+    "operation": "tedsl.tensor.tensor",
+    "tag": "tedsl.tvm.topi_tags",
     "te": "tedsl",
     "tvm": "tedsl.tvm",
 }
@@ -31,7 +45,38 @@ PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The name in `tedsl`."""
-    if name.startswith("__"):
+    """A module of TVM's, or the name in `tedsl`."""
+    if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module 'tedsl.tvm' has no attribute {name!r}")
+    if name in ("container", "ir", "runtime", "target"):
+        made = importlib.import_module("tedsl.tvm.modules").Namespace(f"tedsl.tvm.{name}")
+        return globals().setdefault(name, made)
     return getattr(importlib.import_module("tedsl"), name)
+
+
+def _spec(name: str, path: Any, target: object = None) -> ModuleSpec | None:
+    """Where `import tedsl.tvm.te.tensor` looks: a path that no file has means what it means as an
+    expression."""
+    if not name.startswith("tedsl.tvm."):
+        return None
+    own = PathFinder.find_spec(name, path) if name.count(".") == 2 else None
+    return own or ModuleSpec(name, _LOADER)
+
+
+def _load(module: ModuleType) -> None:
+    """Put what a path means in the place of the module that `import` has made.
+
+    Raises:
+        ModuleNotFoundError: it means nothing; an ExprError that says what to write instead.
+    """
+    holder, _, name = module.__name__.rpartition(".")
+    try:
+        sys.modules[module.__name__] = getattr(sys.modules[holder], name)
+    except ExprError as error:
+        made = also(ExprError, ModuleNotFoundError)
+        raise made(error.reason, facts=error.facts, hint=error.hint) from None
+
+
+_LOADER: Any = SimpleNamespace(create_module=lambda spec: None, exec_module=_load)
+_FINDER: Any = SimpleNamespace(find_spec=_spec)
+sys.meta_path.insert(0, _FINDER)

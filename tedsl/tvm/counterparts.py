@@ -20,6 +20,29 @@ PACKAGE = {
     "trace": "write te.sum(A[k, k], axis=k) over k = te.reduce_axis((0, n))",
     "get_global_func": "call Python directly; kernels are objects that te.build returns",
     "register_func": "kernels are objects that te.build returns: nothing is registered",
+    **dict.fromkeys(
+        ("contrib", "rpc", "micro", "runtime_ctypes"),
+        "there is none: call other code with te.extern; kernels run where they are built",
+    ),
+    **dict.fromkeys(
+        ("relay", "relax", "parser", "script", "ir_pass", "make", "driver", "instrument"),
+        "there is none: te.compute defines, te.lower and te.build compile; models of PyTorch come "
+        'by torch.compile(backend="tedsl")',
+    ),
+    **dict.fromkeys(
+        ("opencl", "rocm", "metal", "vulkan", "mali", "arm_cpu", "intel_graphics", "hexagon"),
+        'there are two kinds of devices: "cpu" (LLVM) and "cuda" (NVIDIA, by Triton)',
+    ),
+    **dict.fromkeys(
+        ("register_intrin_lowering", "register_op_attr", "register_extension", "register_object"),
+        "nothing is registered: te.llvm_function and te.triton_snippet are passed as they are",
+    ),
+    "from_dlpack": "kernels take anything that has DLPack as it is",
+    "numpyasarray": "kernels take NumPy arrays as they are",
+    **dict.fromkeys(
+        ("check_numerical_grads", "parameter", "parameters", "fixture"),
+        "tests here are pytest's; te.gradient is compared with differences by NumPy",
+    ),
     "save_json": "s.trace.to_json() keeps a schedule; te.replay makes it again",
     "Buffer": "te.placeholder(shape, dtype, name=)",
     "load_json": "te.Trace.from_json(text), then te.replay(outputs, trace)",

@@ -61,3 +61,14 @@ def cuda(dev_id: int = 0) -> Device:
 
 gpu = cuda
 context = device
+
+
+def target_of_cuda(model: str = "", options: str = "", arch: str | None = None) -> Target:
+    """TVM's `tvm.target.cuda()`: an NVIDIA GPU.
+
+    Args:
+        model: a name, of which nothing follows here.
+        options: `"-arch=sm_80"`, and others that are not needed.
+        arch: the architecture.
+    """
+    return Target(f"cuda {options}".strip(), arch)

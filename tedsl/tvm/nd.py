@@ -16,6 +16,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.tvm.devices import Device, cpu
+from tedsl.tvm.modules import of_te
 
 
 class NDArray(np.ndarray[Any, Any]):
@@ -122,3 +123,6 @@ def empty(
     torch: Any = importlib.import_module("torch")
     where = f"{device.device_type}:{device.index}"
     return GpuArray(torch.empty(extents, dtype=getattr(torch, kind.value), device=where), device)
+
+
+__getattr__ = of_te

@@ -19,3 +19,12 @@ STAGE = {
     "annotate": "s[T].pragma(axis, name, value)",
 }
 """By attribute of a stage."""
+LOWERED = {
+    "body": "print it: the loops of each kernel are in .funcs, nodes of tedsl.ir.nodes",
+    "script": "print it",
+    "show": "print it",
+    "functions": "the kernels are .funcs",
+    "get_global_vars": "the kernels are .funcs",
+    "params": "the arguments are .inputs and .outputs",
+}
+"""By attribute of what `te.lower` gives."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from tedsl.target import Target
 from tedsl.tvm.devices import Device, cpu, cuda, device
+from tedsl.tvm.modules import of_te
 
 __all__ = ["assert_allclose", "device_enabled", "enabled_targets", "main", "parametrize_targets"]
 
@@ -28,8 +29,9 @@ def enabled_targets() -> list[tuple[str, Device]]:
 
 
 def device_enabled(target: str | Target) -> bool:
-    """Whether a target can run here."""
-    return device(str(target)).exist
+    """Whether a target can run here; one that there is not cannot."""
+    known = str(target).split(" ")[0] in ("c", "cpu", "cuda", "llvm", "nvptx")
+    return known and device(str(target)).exist
 
 
 def main() -> None:
@@ -51,7 +53,7 @@ def parametrize_targets(*targets: Any) -> Any:
 def __getattr__(name: str) -> Any:
     """`requires_gpu`, `requires_cuda` and their like: a test is skipped where there is none."""
     if not name.startswith("requires_"):
-        raise AttributeError(f"module 'tedsl.tvm.testing' has no attribute {name!r}")
+        return of_te(name)
     missing = name in ("requires_gpu", "requires_cuda", "requires_cudagraph")
     return _skipped if missing and not cuda().exist else _kept
 

@@ -1,62 +1,108 @@
-"""TVM's module `tir`, as far as scripts over tensors take names from it: those of `te`."""
+"""TVM's module `tir`, as far as scripts over tensors take names from it: those of `te`, and classes
+of expressions, which `isinstance` knows and a call builds."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tedsl.expr.nodes import Axis, Expr, Reduce, Var
+from tedsl.dtypes import DType
+from tedsl.expr import nodes
+from tedsl.expr.nodes import Axis, BinaryOp, CompareOp, Expr, Reduce, UnaryOp
+from tedsl.slips import no_attribute
+from tedsl.tvm.modules import of_te
 
-_SPELT = {
-    "Select": "select",
-    "Max": "max",
-    "Min": "min",
-    "Add": "add",
-    "Sub": "subtract",
-    "Mul": "multiply",
-    "Div": "truncdiv",
-    "Mod": "truncmod",
-    "FloorDiv": "floordiv",
-    "FloorMod": "floormod",
-    "And": "logical_and",
-    "Or": "logical_or",
-    "Not": "logical_not",
-    "EQ": "equal",
-    "NE": "not_equal",
-    "LT": "less",
-    "LE": "less_equal",
-    "GT": "greater",
-    "GE": "greater_equal",
-    "SizeVar": "size_var",
+_Holds = Callable[[Any], bool]
+_Builds = Callable[..., Any]
+
+
+class Kind(type):
+    """A class of TVM's expressions, of which no object here is an instance."""
+
+    def __new__(mcs, name: str, builds: str | _Builds, holds: _Holds) -> Kind:
+        return super().__new__(mcs, name, (), {"__doc__": f"TVM's `tir.{name}`."})
+
+    def __init__(cls, name: str, builds: str | _Builds, holds: _Holds) -> None:
+        super().__init__(name, (), {})
+        cls.builds, cls.holds = builds, holds
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return cls.holds(instance)
+
+    def __call__(cls, *args: Any, **named: Any) -> Any:
+        builds = cls.builds
+        return (getattr(_te(), builds) if isinstance(builds, str) else builds)(*args, **named)
+
+
+def _operator(value: Any) -> Any:
+    return value.op if isinstance(value, (nodes.Binary, nodes.Compare, nodes.Unary)) else None
+
+
+def _by_operator(op: BinaryOp | CompareOp | UnaryOp, logical: bool = False) -> _Holds:
+    return lambda value: _operator(value) is op and (not logical or value.dtype is DType.bool)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, nodes.Const) and value.dtype.is_float
+
+
+_OPERATORS: dict[str, tuple[str, BinaryOp | CompareOp]] = {
+    "Add": ("add", BinaryOp.ADD),
+    "Sub": ("subtract", BinaryOp.SUB),
+    "Mul": ("multiply", BinaryOp.MUL),
+    "Mod": ("truncmod", BinaryOp.TRUNCMOD),
+    "FloorDiv": ("floordiv", BinaryOp.FLOORDIV),
+    "FloorMod": ("floormod", BinaryOp.FLOORMOD),
+    "Max": ("max", BinaryOp.MAX),
+    "Min": ("min", BinaryOp.MIN),
+    "EQ": ("equal", CompareOp.EQ),
+    "NE": ("not_equal", CompareOp.NE),
+    "LT": ("less", CompareOp.LT),
+    "LE": ("less_equal", CompareOp.LE),
+    "GT": ("greater", CompareOp.GT),
+    "GE": ("greater_equal", CompareOp.GE),
+}
+_FUNCTIONS = {*UnaryOp, BinaryOp.POW, BinaryOp.ATAN2} - {UnaryOp.NOT}
+_KINDS: dict[str, tuple[str | _Builds, _Holds]] = {
+    **{name: (build, _by_operator(op)) for name, (build, op) in _OPERATORS.items()},
+    "And": ("logical_and", _by_operator(BinaryOp.AND, logical=True)),
+    "Or": ("logical_or", _by_operator(BinaryOp.OR, logical=True)),
+    "Not": ("logical_not", _by_operator(UnaryOp.NOT, logical=True)),
+    "Div": ("truncdiv", lambda value: _operator(value) in (BinaryOp.TRUNCDIV, BinaryOp.DIV)),
+    "Select": ("select", lambda value: isinstance(value, nodes.Select)),
+    "Var": ("var", lambda value: isinstance(value, (nodes.Var, Axis))),
+    "SizeVar": ("size_var", lambda value: isinstance(value, nodes.Var) and value.lower is not None),
+    "ProducerLoad": (
+        lambda producer, indices: producer(*indices),
+        lambda value: isinstance(value, nodes.TensorRead),
+    ),
+    "Cast": (lambda dtype, value: _te().cast(value, dtype), lambda v: isinstance(v, nodes.Cast)),
+    "IntImm": (
+        lambda dtype, value: _te().const(value, dtype),
+        lambda value: isinstance(value, nodes.Const) and not _is_float(value),
+    ),
+    "FloatImm": (lambda dtype, value: _te().const(value, dtype), _is_float),
+    "StringImm": (str, lambda value: isinstance(value, str)),
+    "Call": (
+        "call_intrin",
+        lambda value: isinstance(value, nodes.IfThenElse) or _operator(value) in _FUNCTIONS,
+    ),
+}
+_LOOPS = "the loops of te.lower are nodes of tedsl.ir.nodes; print(te.lower(s)) shows them"
+_STATEMENTS = {
+    **dict.fromkeys(("For", "Block", "Store", "BufferStore", "Evaluate", "AttrStmt"), _LOOPS),
+    **dict.fromkeys(("Allocate", "SeqStmt", "Stmt", "PrimFunc", "stmt_functor"), _LOOPS),
+    "IfThenElse": _LOOPS + "; te.if_then_else is the expression",
+    "ir_builder": "loops of ir_builder are te.compute or te.scan; code of others te.extern",
+    "transform": "te.build and te.lower choose the passes; te.lower(s, dump=print) shows them",
+    "analysis": "te.lower verifies what it makes after each pass",
 }
 IterVar = Axis
 PrimExpr = Expr
 
-__all__ = [
-    "Cast",
-    "FloatImm",
-    "IntImm",
-    "IterVar",
-    "PrimExpr",
-    "Reduce",
-    "StringImm",
-    "Var",
-    "decl_buffer",
-]
-
-
-def Cast(dtype: Any, value: Any) -> Any:
-    """`te.cast(value, dtype)`."""
-    return _te().cast(value, dtype)
-
-
-def IntImm(dtype: Any, value: int) -> Expr:
-    """`te.const(value, dtype)`."""
-    return _te().const(value, dtype)
-
-
-FloatImm = IntImm
+__all__ = ["IterVar", "PrimExpr", "Reduce", "decl_buffer"]
 
 
 def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: Any) -> Any:
@@ -65,17 +111,14 @@ def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: 
     return SimpleNamespace(shape=shape, dtype=dtype, name=name, **options)
 
 
-def StringImm(value: str) -> str:
-    """The text itself."""
-    return value
-
-
 def _te() -> Any:
     return importlib.import_module("tedsl")
 
 
 def __getattr__(name: str) -> Any:
-    """The name in `te`, under its spelling there."""
-    if name.startswith("__"):
-        raise AttributeError(f"module 'tedsl.tvm.tir' has no attribute {name!r}")
-    return getattr(_te(), _SPELT.get(name, name))
+    """A class of expressions, or the name in `te`."""
+    if name in _KINDS:
+        return globals().setdefault(name, Kind(name, *_KINDS[name]))
+    if name in _STATEMENTS:
+        raise no_attribute("tvm.tir", name, tuple, _STATEMENTS)
+    return of_te(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import reduce as fold
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tedsl.errors import ExprError
@@ -21,6 +21,7 @@ from tedsl.tensor import math, reduce
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
 from tedsl.tensor.tensor import Tensor
+from tedsl.tvm import topi_tags, topi_utils
 
 _OF_ELEMENTS = [
     name
@@ -48,6 +49,8 @@ _ADVICE = {
     "reshape": "te.compute(shape, ...) with // and % of the axes",
     "concatenate": "te.compute(shape, ...) with te.if_then_else of the place",
 }
+_OTHERS = "write te.compute(shape, lambda ...), or one of te.nn: {}"
+__path__: Sequence[str] = ()
 Along = int | Sequence[int] | None
 
 
@@ -143,10 +146,13 @@ def leaky_relu(t: Tensor, alpha: float) -> Tensor:
     return activations.leaky_relu(t, alpha)
 
 
-class _Names:
+class _Names(ModuleType):
     """A module of TOPI: `nn`, or one of schedules for a target."""
 
+    __path__: Sequence[str] = ()
+
     def __init__(self, name: str, target: str | None = None) -> None:
+        super().__init__(f"tedsl.tvm.topi.{name}")
         self._name, self._target = name, target
 
     def __getattr__(self, name: str) -> Any:
@@ -171,8 +177,10 @@ def _named(where: str, name: str) -> Any:
     if name in _ADVICE:
         raise no_attribute(where, name, tuple, {name: f"write {_ADVICE[name]}"})
     listed = [*_OF_ELEMENTS, *_SPELT, *_KNOWN]
-    listed += [f"te.nn.{each}" for each in importlib.import_module("tedsl.nn").__all__]
-    raise no_attribute(where, name, lambda: listed)
+    operators = importlib.import_module("tedsl.nn").__all__
+    listed += [f"te.nn.{each}" for each in operators]
+    others = _OTHERS.format(", ".join(operators))
+    raise no_attribute(where, name, lambda: listed, otherwise=others)
 
 
 _KNOWN: dict[str, Any] = {
@@ -189,6 +197,8 @@ _KNOWN: dict[str, Any] = {
     "relu": activations.relu,
     "softmax": softmax,
     "transpose": transpose,
+    "tag": topi_tags,
+    "utils": topi_utils,
     "nn": _Names("nn"),
     "generic": _Names("generic"),
     "x86": _Names("x86", "cpu"),

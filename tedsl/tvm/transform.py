@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from tedsl.tvm.modules import of_te
+
 __all__ = ["PassContext"]
 
 
@@ -20,3 +22,6 @@ def PassContext(
     `te.lower(s, dump=print)` shows what each does.
     """
     return nullcontext()
+
+
+__getattr__ = of_te

@@ -39,6 +39,7 @@ from tedsl.view.texts import (
     nest_lines,
     python_line,
 )
+from tedsl.view.walks import walks_of
 
 
 def page_of_schedule(schedule: Schedule, target: Target | None = None) -> Page:
@@ -96,6 +97,7 @@ class _Collected:
             resources=None if self.kernel is None else resource_table(self.kernel.resources),
             explanation=self._explanation(),
             roofline=None if self.told is None else self._roofline(self.told),
+            walks=walks_of(self.schedule.plan, names),
         )
 
     def _steps(self) -> tuple[Step, ...]:

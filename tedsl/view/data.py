@@ -166,11 +166,37 @@ class StageInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """A tensor that iterations touch: the first place of what is drawn of it, row and column (all
+    dimensions but the last are rows), how many squares that is, how many elements a square is, and
+    for each iteration the squares, numbered along rows, as `start, length, start, length, ...`."""
+
+    name: str
+    written: bool
+    first: tuple[int, int]
+    squares: tuple[int, int]
+    elements: tuple[int, int]
+    touched: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The first iterations of a stage: its loops, outermost first, with their extents and how they
+    run, and the counters, at each iteration, of those that are not vectorized."""
+
+    stage: int
+    loops: tuple[tuple[str, int, str], ...]
+    counters: tuple[tuple[int, ...], ...]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Everything on the page.
 
     `refusal` says why there is no loop IR; `explanation` is what is told of the fusion, and is
-    where further reports go; `roofline` is that of a kernel whose sizes are known.
+    where further reports go; `roofline` is that of a kernel whose sizes are known; `walks` are of
+    the last step.
     """
 
     title: str
@@ -188,6 +214,7 @@ class Page:
     resources: Table | None
     explanation: tuple[Section, ...]
     roofline: Roofline | None
+    walks: tuple[Walk, ...]
     format: int = FORMAT
 
 

@@ -27,6 +27,7 @@ SCRIPTS = (
     "picture.js",
     "state.js",
     "roofline.js",
+    "walk.js",
     "panes.js",
     "search.js",
     "main.js",

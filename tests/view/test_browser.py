@@ -80,7 +80,15 @@ def stage(tab: Tab, name: str) -> int:
 def test_the_page_begins_with_the_whole_schedule(tab: Tab, tmp_path: Path) -> None:
     assert tab.text("#title") == "D"
     assert tab.text("#subject") == "kernel for cuda:sm_90"
-    assert tab.texts(".tab") == ["Schedule", "Loop IR", "Triton", "PTX", "Fusion", "Roofline"]
+    assert tab.texts(".tab") == [
+        "Schedule",
+        "Loop IR",
+        "Triton",
+        "PTX",
+        "Fusion",
+        "Loop order",
+        "Roofline",
+    ]
     assert tab.text(".position") == "step 9 of 9"
     assert tab.texts(".node .name") == ["A", "B", "C", "bias", "D"]
     assert len(tab.texts(".cluster-title")) == 1
@@ -347,6 +355,19 @@ def test_the_roofline_has_a_tab(tab: Tab, tmp_path: Path) -> None:
     told = tab.text("#pane-roofline pre")
     assert "all kernels: " in told and "unfused: " in told and "% of the roof" in told
     tab.screenshot(tmp_path / "roofline.png")
+
+
+def test_the_loop_order_is_played(tab: Tab, tmp_path: Path) -> None:
+    tab.click("#tab-order")
+    loops, slider = "#pane-order pre", "document.querySelector('#pane-order input')"
+    assert "for " in tab.text(loops) and tab.run(f"{slider}.value") == "0"
+    assert tab.run("document.querySelectorAll('#pane-order canvas').length") >= 2
+    before = tab.text(loops)
+    tab.run(f"{slider}.value = {slider}.max; {slider}.dispatchEvent(new Event('input'))")
+    assert tab.run(f"{slider}.max") == "0" or tab.text(loops) != before
+    tab.screenshot(tmp_path / "order.png")
+    tab.click("#pane-order button")
+    assert tab.text("#pane-order button") == "stop" or tab.run(f"{slider}.max") == "0"
 
 
 def test_spills_stand_out(tab: Tab) -> None:

@@ -394,3 +394,54 @@ def test_every_asset_is_installed_and_used() -> None:
         text = (folder / name).read_text(encoding="utf-8")
         assert text.count("\n") < 450
         assert "innerHTML" not in text, "texts of the user are set as text"
+
+
+def walked(schedule: te.Schedule, name: str) -> Any:
+    page = page_of_schedule(schedule, te.Target("cpu"))
+    return next(walk for walk in page.walks if page.stages[walk.stage].name == name)
+
+
+def test_the_walk_of_a_tile_follows_its_loops() -> None:
+    """Lanes all at once, other loops in their order, tails left out, in the attached region."""
+    A, B = te.placeholder((10, 16), name="A"), te.placeholder((16, 12), name="B")
+    k = te.reduce_axis((0, 16), "k")
+    C = te.compute((10, 12), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    D = te.compute((10, 12), lambda i, j: te.relu(C[i, j]), name="D")
+    s = te.create_schedule(D)
+    _, jo, _, ji = s[D].tile(*s[D].op.axis, 4, 6)
+    s[D].vectorize(ji)
+    s[C].compute_at(s[D], jo)
+    s[C].reorder(k, *s[C].op.axis)
+    s[C].vectorize(s[C].op.axis[1])
+    walk = walked(s, "D")
+    assert walk.loops[-1] == ("j.inner", 6, "vectorized") and len(walk.counters) == 3 * 2 * 4
+    assert walk.counters[5] == (0, 1, 1)  # i.outer, j.outer, i.inner
+    field = walk.fields[0]
+    assert (field.name, field.written, field.squares) == ("D", True, (10, 12))
+    assert field.touched[5] == (1 * 12 + 6, 6) and field.touched[-1] == ()  # row 11 is no row
+    inner = walked(s, "C")
+    assert inner.loops == (("k", 16, "serial"), ("i", 4, "serial"), ("j", 6, "vectorized"))
+    names = {each.name: each for each in inner.fields}
+    assert names["A"].touched[5] == (names["A"].squares[1] + 1, 1)  # i = 1, k = 1
+    assert names["B"].touched[5] == (1 * 6, 6) and names["C"].touched[5] == (6, 6)
+
+
+def test_walks_of_fused_loops_large_tensors_and_unknown_sizes() -> None:
+    x = te.placeholder((512, 512), name="x")
+    y = te.compute((512, 512), lambda i, j: x[j, i], name="y")
+    s = te.create_schedule(y)
+    outer, inner = s[y].split(s[y].fuse(*s[y].op.axis), 256)
+    s[y].vectorize(inner)
+    s[y].parallel(outer)
+    walk = walked(s, "y")
+    assert len(walk.counters) == 96 and walk.loops[0][2] == "parallel"
+    written, read = walk.fields
+    assert written.squares == (48, 47) and written.elements == (1, 11)
+    assert read.squares == (47, 48) and len(read.touched[0]) == 2 * 24  # a column
+    n = te.var("n")
+    z = te.placeholder((n,), name="z")
+    w = te.compute((n,), lambda i: z[i] + 1, name="w")
+    p = te.placeholder((4,), "int32", name="p")
+    gather = te.compute((4,), lambda i: x[p[i], i], name="g")
+    assert not page_of_schedule(te.create_schedule(w), te.Target("cpu")).walks
+    assert [f.name for f in walked(te.create_schedule(gather), "g").fields] == ["g", "p"]

@@ -31,7 +31,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="numbers, such as 03")
     parser.add_argument("--options", default="", help="for the tutorials, such as --quick")
+    parser.add_argument("--busy", action="store_true", help="record on a busy machine all the same")
     options = parser.parse_args()
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores and not options.busy:
+        print(f"{load:.0f} programs share {cores} cores: the figures would not be true (--busy)")
+        return 1
     RECORDED.mkdir(exist_ok=True)
     failed = 0
     for path in scripts():

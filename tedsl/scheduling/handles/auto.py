@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.errors import ScheduleError
+from tedsl.slips import suggests
 
+
+@suggests(ScheduleError, owner="te.auto")
 class Auto:
     """Stands for a value that follows from the loop it is for, and may be searched.
 

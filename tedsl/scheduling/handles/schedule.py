@@ -261,11 +261,6 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         return {stage.op: stage for stage in self.stages}
 
     @property
-    def groups(self) -> tuple[Stage, ...]:
-        """Empty: a group is not kept, `create_group` gives what schedules its stages together."""
-        return ()
-
-    @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors the schedule computes, as they are after rewrites."""
         return self.plan.outputs
@@ -325,6 +320,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         other._state = self._state
         other._steps, other._before = self._steps.copy(), self._before.copy()
         other.settled, other.fallbacks = self.settled, self.fallbacks
+        other.group_names = self.group_names
         other.in_registers = self.in_registers
         return other
 

@@ -7,6 +7,7 @@ arguments, notes where the call stands, and leaves the rest to `legality` and `r
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
+from tedsl.scheduling.primitives.graph_rewrites.api import RewriteMethods
 from tedsl.scheduling.primitives.hints.api import HintMethods
 from tedsl.scheduling.primitives.kernel_fusion.api import TogetherMethods
 from tedsl.scheduling.primitives.layouts.api import LayoutMethods
@@ -24,8 +25,14 @@ from tedsl.slips import suggests
 from tedsl.tensor.signatures import explained_methods
 from tedsl.tvm.schedule_names import STAGE
 
+_OF_SCHEDULES = {
+    name: f"s.{name}(T, ...): it is a method of the schedule"
+    for name in vars(RewriteMethods)
+    if not name.startswith("_")
+}
 
-@suggests(ScheduleError, STAGE, "a stage")
+
+@suggests(ScheduleError, {**_OF_SCHEDULES, **STAGE}, "a stage")
 @explained_methods(ScheduleError)
 class Stage(
     LoopMethods,

@@ -20,6 +20,7 @@ from tedsl.scheduling.plan.graph import is_reduction
 from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.placement.legality import can_inline
 from tedsl.scheduling.regions.infer import infer
+from tedsl.slips import in_module
 from tedsl.tensor.signatures import explained
 from tedsl.tensor.tensor import ComputeOp
 
@@ -32,6 +33,7 @@ __all__ = [
     "AutoInlineInjective",
     "Fuse",
     "InferBound",
+    "IterVar",
     "Rebase",
     "Schedule",
     "ScheduleOps",
@@ -42,6 +44,13 @@ __all__ = [
 ]
 
 Rebase, Singleton = Unit, Unit
+
+
+class IterVar:
+    """How loops run: what `s[T].iter_var_attrs[loop].iter_type` is compared with."""
+
+    DataPar, ThreadIndex, Tensorized = "serial", "thread", "tensorized"
+    Parallelized, Unrolled, Vectorized = "parallel", "unrolled", "vectorized"
 
 
 @explained
@@ -106,6 +115,10 @@ def AutoInlineBroadcast(sch: Schedule) -> None:
 def AutoInlineInjective(sch: Schedule) -> None:
     """Inline every stage that is no reduction."""
     _inline(sch, lambda op: not is_reduction(op))
+
+
+if not TYPE_CHECKING:  # a type checker knows the names there are
+    __getattr__ = in_module("te.schedule", __all__)
 
 
 def _inline(sch: Schedule, wanted: Callable[[ComputeOp], bool]) -> None:

@@ -25,6 +25,11 @@ def scan_stages(plan: Plan) -> tuple[tuple[StagePlan, ScanOp], ...]:
     return tuple((stage, stage.op) for stage in found if isinstance(stage.op, ScanOp))
 
 
+def steps(plan: Plan) -> list[tuple[str, ...]]:
+    """The stages that each step of each scan computes."""
+    return [tuple(plan.stage_of(op).name for op in body_of(scan)) for _, scan in scan_stages(plan)]
+
+
 @lru_cache(maxsize=4)
 def _members(plan: Plan) -> dict[Operation, ScanOp]:
     return within_scans(stage.op for stage in plan.stages)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tedsl.errors import InternalError
+from tedsl.errors import InternalError, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.ir.nodes import Evict, LoopKind, PartPolicy, Products, Scope
 from tedsl.once import once
@@ -26,6 +26,7 @@ from tedsl.scheduling.plan.following import (
 )
 from tedsl.scheduling.plan.links import output_names, places, share_links
 from tedsl.scheduling.plan.placement import AT_ROOT, Placement
+from tedsl.slips import suggests
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Tensorized:
     place: int
 
 
+@suggests(ScheduleError, owner="how a loop runs", alias={"bind_thread": "thread"})
 @dataclass(frozen=True, slots=True)
 class Mark:
     """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
@@ -127,6 +129,13 @@ class Mark:
     tensorized: Tensorized | None = None
     descending: bool = False
     implied: bool = False
+
+    @property
+    def iter_type(self) -> str:
+        """TVM's word for it, of those of `te.schedule.IterVar`."""
+        if self.tensorized is not None:
+            return "tensorized"
+        return "thread" if self.thread or self.kind is LoopKind.PROGRAM else self.kind.value
 
 
 PLAIN = Mark()

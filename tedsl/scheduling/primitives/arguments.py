@@ -241,13 +241,15 @@ def positive(
     return number
 
 
-def choice(plan: Plan, call: Call, what: str, value: object, allowed: Sequence[str]) -> str:
-    """One of the allowed words."""
+def choice(
+    plan: Plan, call: Call, what: str, value: object, allowed: Sequence[str], others: str = ""
+) -> str:
+    """One of the allowed words; `others` says what stands for any other."""
     if isinstance(value, str) and value in allowed:
         return str(value)
     raise call.refuse(
         plan,
         f"unknown {what} {value!r}",
         facts=[("allowed", ", ".join(allowed))],
-        hint=f"use one of the allowed names as {what}",
+        hint=f"use one of the allowed names as {what}{others}",
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.plan import Mark, Relation
 from tedsl.scheduling.plan.graph import is_output
 from tedsl.scheduling.plan.relations import extents
+from tedsl.scheduling.primitives.placement.groups import Group, smallest
 from tedsl.scheduling.primitives.stage_handle import Axes, StageHandle
 from tedsl.tensor.tensor import Operation
 
@@ -74,6 +75,11 @@ class FactMethods(StageHandle):
         return is_output(self.schedule.plan, self.op)
 
     @property
-    def group(self) -> Any:
-        """None: a group is not kept, `create_group` gives what schedules its stages together."""
-        return cast("Any", None)
+    def num_child_stages(self) -> int:
+        """0: groups have stages, stages have none."""
+        return 0
+
+    @property
+    def group(self) -> Group | None:
+        """The smallest group that it is in: of `create_group`, or of the steps of a scan."""
+        return smallest(self.schedule, (self.name,))

@@ -163,8 +163,20 @@ const Panes = (() => {
     pane.append(scroll);
   }
 
-  const builders = { schedule: buildSchedule, ir: buildIr, fusion: buildFusion, roofline: buildRoofline };
-  const showers = { schedule: showSchedule, ir: showIr };
+  function buildOrder(pane) {
+    pane.append(make("div", "scroll told walk", {}));
+  }
+
+  /** The walk of the chosen stage, or of the last that has one. */
+  function showOrder() {
+    const walk = page.walks.find(({ stage }) => stage === State.now.stage) ?? page.walks.at(-1);
+    byId("pane-order").firstChild.replaceChildren(...Walk.player(walk, page.stages[walk.stage].name));
+  }
+
+  const builders = {
+    schedule: buildSchedule, ir: buildIr, fusion: buildFusion, roofline: buildRoofline, order: buildOrder,
+  };
+  const showers = { schedule: showSchedule, ir: showIr, order: showOrder };
   const built = new Map();
 
   /** Lines that the tab shows now, by number. */
@@ -203,7 +215,7 @@ const Panes = (() => {
         (builders[tab.key] ?? buildCode(tab.code))(pane);
         built.set(tab.key, "");
       }
-      const seen = `${now.step} ${now.pass} ${now.only}`;
+      const seen = tab.key === "order" ? `${now.stage}` : `${now.step} ${now.pass} ${now.only}`;
       if (showers[tab.key] && built.get(tab.key) !== seen) {
         built.set(tab.key, seen);
         showers[tab.key]();

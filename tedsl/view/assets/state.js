@@ -9,6 +9,7 @@ const State = (() => {
     { key: "ir", title: "Loop IR" },
     ...page.code.map((code, at) => ({ key: `code${at}`, title: code.title, code: at })),
     ...(page.explanation.length ? [{ key: "fusion", title: "Fusion" }] : []),
+    ...(page.walks.length ? [{ key: "order", title: "Loop order" }] : []),
     ...(page.roofline ? [{ key: "roofline", title: "Roofline" }] : []),
   ];
   const now = {

@@ -239,7 +239,8 @@ def pragma(plan: Plan, call: Call, axis: object, pragma_type: object, value: obj
     """A primitive under TVM's name for it, or nothing where TVM's remark has no meaning here."""
     changes = {"unroll": unroll, "vectorize": vectorize, "parallel": parallel}
     known = (*changes, "auto_unroll_max_step", *SILENT_PRAGMAS)
-    kind = choice(plan, call, "pragma", pragma_type, known)
+    others = ", or none: code of others comes by te.decl_tensor_intrin and tensorize"
+    kind = choice(plan, call, "pragma", pragma_type, known, others)
     if kind in changes:
         return changes[kind](plan, call, axis)
     stage = looped_stage(plan, call, call.stage)

@@ -19,8 +19,10 @@ from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 if TYPE_CHECKING:
     from tedsl.scheduling.handles.schedule import Schedule
     from tedsl.scheduling.handles.stage import Stage
+    from tedsl.scheduling.plan import scan_structure as scans
     from tedsl.scheduling.primitives.placement import rewrite as places
 else:
+    scans = late("tedsl.scheduling.plan.scan_structure")
     places = late("tedsl.scheduling.primitives.placement.rewrite")
 
 Move = Callable[[Plan, str], tuple[Call, Plan]]
@@ -37,6 +39,32 @@ class Group:
 
     schedule: Schedule
     names: tuple[str, ...]
+
+    @property
+    def group(self) -> Group | None:
+        """The smallest group that has all of its stages and more."""
+        return smallest(self.schedule, self.names)
+
+    @property
+    def attach_ivar(self) -> Axis | None:
+        """The loop that the stages which stand by themselves are computed in; None at root."""
+        return self._end.attach_ivar
+
+    @property
+    def attach_stage(self) -> Stage | None:
+        """The stage of that loop."""
+        return self._end.attach_stage
+
+    @property
+    def num_child_stages(self) -> int:
+        """How many stages and groups are in this group, and in no smaller one."""
+        inner = [smallest(self.schedule, (name,)) for name in self.names]
+        groups = (group.group for group in self.schedule.groups)
+        return sum(group == self for group in (*inner, *groups))
+
+    @property
+    def _end(self) -> Stage:
+        return self.schedule[self._free("group", ("", 0))[-1]]
 
     @property
     def members(self) -> tuple[Stage, ...]:
@@ -115,7 +143,13 @@ class Group:
 
 
 class GroupMethods(ScheduleHandle):
-    """What concerns several stages at once."""
+    """What concerns several stages at once.
+
+    Attributes:
+        group_names: the stages of each group that was made.
+    """
+
+    group_names: tuple[tuple[str, ...], ...] = ()
 
     def create_group(
         self,
@@ -148,7 +182,15 @@ class GroupMethods(ScheduleHandle):
                 facts=[("stages", ", ".join(stage.name for stage in self.plan.stages))],
                 hint="name outputs that are computed from the inputs given",
             )
-        return Group(cast("Schedule", self), found)
+        made = Group(cast("Schedule", self), found)
+        self.group_names = (*self.group_names, found)
+        return made
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups: those of `create_group`, and the stages of the steps of each scan."""
+        own = cast("Schedule", self)
+        return tuple(Group(own, each) for each in (*scans.steps(self.plan), *self.group_names))
 
     def normalize(self) -> Schedule:
         """The schedule itself: here axes always start at 0, and there is nothing to normalize."""
@@ -158,6 +200,17 @@ class GroupMethods(ScheduleHandle):
         many = isinstance(given, (list, tuple))
         items = cast("Sequence[object]", given if many else (given,))
         return tuple(self.resolve(item, "create_group", site) for item in items)
+
+
+def smallest(schedule: Schedule, names: Sequence[str]) -> Group | None:
+    """The smallest group that has these stages and more, or one stage alone."""
+    wanted = set(names)
+    around = [
+        group
+        for group in schedule.groups
+        if wanted <= set(group.names) and (len(names) == 1 or wanted != set(group.names))
+    ]
+    return min(around, key=lambda group: len(group.names), default=None)
 
 
 def _between(

@@ -1,0 +1,52 @@
+"""TVM's modules that are names of others here: `tvm.target.cuda()`, `tvm.ir.structural_equal`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+ROOT = "tedsl.tvm."
+_LISTS = {"Array": "builtins:list", "Map": "builtins:dict"}
+NAMES: dict[str, Mapping[str, str]] = {
+    "container": _LISTS,
+    "ir": {**_LISTS, "IRModule": "tedsl.ir.nodes:Module", "Range": "tedsl.expr.nodes:Range"},
+    "runtime": {
+        "Module": "tedsl.runtime.kernel:Kernel",
+        "NDArray": "tedsl.tvm.nd:NDArray",
+        "convert": "tedsl.runtime.like_module:convert",
+        "enabled": "tedsl.tvm.testing:device_enabled",
+        "ndarray": "tedsl.tvm.nd",
+    },
+    "target": {
+        "Target": "tedsl.target:Target",
+        "create": "tedsl.target:Target",
+        "cuda": "tedsl.tvm.devices:target_of_cuda",
+    },
+}
+"""Where the names of a module are that `te` does not have."""
+
+
+def of_te(name: str) -> Any:
+    """The name in `te`: the `__getattr__` of modules that TVM has and `te` has not."""
+    if name.startswith("__"):
+        raise AttributeError(f"there is no {name} in a module of TVM's names")
+    return getattr(located("tedsl"), name)
+
+
+def located(place: str) -> Any:
+    """What stands at `module:attribute`, or the module."""
+    module, _, attribute = place.partition(":")
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
+
+
+class Namespace(ModuleType):
+    """A module of TVM's: names of its own, and those of `te`."""
+
+    __path__: Sequence[str] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        own = NAMES[self.__name__.removeprefix(ROOT)]
+        return located(own[name]) if name in own else of_te(name)
