@@ -337,7 +337,8 @@ def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> tuple[Axis, Ten
     for read in everything:
         axes = axes_of(*read.indices)
         end = coefficients(read.indices[-1], op.axes) if read.indices else None
-        near = [axis for axis, step in end[0].items() if step == 1] if end is not None else []
+        steps = {} if end is None else end[0]
+        near = [axis for axis, step in steps.items() if step == 1 and isinstance(axis, Axis)]
         points = volume(tuple(axes)) or 1
         if last in axes and len(near) == 1 and among(near[0], op.axes[:-1]) and points > most:
             best, most = (near[0], read), points

@@ -276,7 +276,7 @@ def test_digits_of_one_index_are_one_axis_of_a_transpose() -> None:
     assert "i.r.fused.inner in 0..64  (vectorized)" in str(schedule_for(y, "cuda:sm_90"))
 
 
-def gathered(rows: int, columns: int) -> Tensor:
+def gathered_rows(rows: int, columns: int) -> Tensor:
     x, at = c.p(40, columns, dtype=B), c.p(rows, dtype="int32", name="at")
     return te.compute(
         (rows, columns), lambda i, j: x[te.minimum(te.maximum(at[i], 0), 39), j], name="y"
@@ -285,6 +285,6 @@ def gathered(rows: int, columns: int) -> Tensor:
 
 def test_gathered_rows_are_in_one_tile() -> None:
     """Halves of 512 columns leave as many idle of 386, and ask for the index of a row again."""
-    found = defaults(gathered(60000, 386))
+    found = defaults(gathered_rows(60000, 386))
     assert (found["y.columns"], found["y.rows"]) == (512, 4)
-    assert defaults(gathered(60000, 520))["y.columns"] == 128, "640 lanes, of 1024"
+    assert defaults(gathered_rows(60000, 520))["y.columns"] == 128, "640 lanes, of 1024"
