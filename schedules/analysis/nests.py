@@ -28,7 +28,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
 )
 from tedsl.expr.visit import axes_of, reads, walk
-from tedsl.index.affine import stride_of
+from tedsl.index.affine import coefficients, stride_of
 from tedsl.ir.matrix_units import factors
 from tedsl.schedules.analysis.views import View, extent_of, size_of, volume
 from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
@@ -311,17 +311,36 @@ def distinct(indices: Sequence[Expr]) -> tuple[Axis, ...] | None:
     return tuple(axes) if len(axes) == len(indices) == len(set(axes)) else None
 
 
-def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
-    """A data axis, not the last, along which one of the reads is contiguous: a transposed read, of
-    several that of the most elements."""
-    last = op.axes[-1]
-    points = {a: 0 for a in op.axes[:-1]}
+def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> tuple[Axis, TensorRead] | None:
+    """A data axis, not the last, along which one of the reads is contiguous, and that read: a
+    transposed one, of several that of the most elements."""
+    last, best, most = op.axes[-1], None, 0
     for read in everything:
-        axes, end = axes_of(*read.indices), read.indices[-1] if read.indices else None
-        if last in axes and isinstance(end, Axis) and end in points:
-            points[end] = max(points[end], volume(tuple(axes)) or 1)
-    best = max(points, key=lambda a: points[a], default=None)
-    return best if best is not None and points[best] else None
+        axes = axes_of(*read.indices)
+        end = coefficients(read.indices[-1], op.axes) if read.indices else None
+        steps = {} if end is None else end[0]
+        near = [axis for axis, step in steps.items() if step == 1 and isinstance(axis, Axis)]
+        points = volume(tuple(axes)) or 1
+        if last in axes and len(near) == 1 and among(near[0], op.axes[:-1]) and points > most:
+            best, most = (near[0], read), points
+    return best
+
+
+def memory_steps(read: TensorRead, axes: Sequence[Axis]) -> dict[Axis, int]:
+    """By how many elements of memory a read moves along each of the axes, where that is known."""
+    found = dict.fromkeys(axes, 0)
+    beyond: int | None = 1
+    for index, size in zip(reversed(read.indices), reversed(read.tensor.shape), strict=True):
+        known = coefficients(index, axes)
+        for axis in axes_of(index):
+            step = known[0].get(axis) if known is not None and beyond is not None else None
+            if step is None:
+                found.pop(axis, None)
+            elif axis in found:
+                found[axis] += step * (beyond or 0)
+        extent = size_of(size)
+        beyond = None if beyond is None or extent is None else beyond * extent
+    return found
 
 
 def neighbours(axes: Sequence[Axis], everything: Sequence[TensorRead]) -> list[tuple[Axis, ...]]:
@@ -338,8 +357,12 @@ def neighbours(axes: Sequence[Axis], everything: Sequence[TensorRead]) -> list[t
 
 def _in_step(read: TensorRead, outer: Axis, inner: Axis) -> bool:
     """True where two axes are the indices of neighbouring dimensions, of which the second is as
-    long as its axis, or not in the indices at all."""
+    long as its axis, are digits of one index, or not in the indices at all."""
     found = [n for n, i in enumerate(read.indices) if {outer, inner} & set(axes_of(i))]
+    if len(found) == 1 and extent_of(inner) is not None:
+        known = coefficients(read.indices[found[0]], (outer, inner))
+        steps = {} if known is None else known[0]
+        return outer in steps and steps[outer] == steps.get(inner, 0) * (extent_of(inner) or 0)
     if len(found) != 2 or found[1] != found[0] + 1:
         return not found
     first, second = (read.indices[n] for n in found)

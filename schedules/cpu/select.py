@@ -131,7 +131,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         return
     across = crossing(op, everything)
     if across is not None:
-        _crossed(s, stage, op, across, total)
+        _crossed(s, stage, op, across[0], total)
         return
     last = op.axes[-1]
     width = pick(s, f"{stage.name}.width", (64, 256, 1024, 4096), 1024, extent_of(last))

@@ -14,11 +14,9 @@ from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.schedules.analysis.groups import Group, crossed_row, expose_epilogue
 from tedsl.schedules.analysis.nests import (
-    among,
     contraction,
     crossing,
     is_reduction,
-    neighbours,
     plain,
     pow2_at_least,
     same_axes,
@@ -51,6 +49,7 @@ from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.pairwise.pairwise import fold_of_pairs, fold_pairs, pairs
 from tedsl.schedules.gpu.pointwise.periodic_vectors import periods_of, tile_periods
+from tedsl.schedules.gpu.pointwise.turned_tiles import turn
 from tedsl.schedules.gpu.prefixes import running, scan_tiles
 from tedsl.schedules.gpu.rows.rows import reduce_rows
 from tedsl.schedules.gpu.split_reduction import few_parts, split_few
@@ -70,11 +69,8 @@ ACCESS = 16
 # Elements of a tile, and of one for each warp.
 PROGRAM = 1024
 TAKEN = 512
-# Transposed reads: bytes of a row of the tile, elements for each warp, and tiles for each SM
-# without which smaller ones keep more of the device busy.
-RUN = 256
+# Elements for each warp of a tile that transposes.
 TURNED = 1024
-TILES = 8
 # Stencils: from how many offsets along one axis at which a tensor is read a tile has several rows;
 # and the rows and columns of it, so that most of the halo lies in the tile itself, up to how many
 # places.
@@ -184,18 +180,20 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         else:
             _flat(s, stage, flat, tile, total, whole=not small)
             lead(s, beside, stage.name, tile, small)
+    elif across is not None:
+        tile = turn(s, stage, op, everything, across)
+        more = min(16, tile // TURNED)
     else:
-        if across is None and tiled_together(s, stage.name, beside):
+        if tiled_together(s, stage.name, beside):
             return
         # A flat loop that has loaded an input already: what is broadcast comes from cache.
-        again = across is None and not stencil and read_by_flat(s, stage.name, beside)
+        again = not stencil and read_by_flat(s, stage.name, beside)
         if again and joined(s, stage.name, beside, small=False):
             return
-        sides = _pointwise_2d(s, stage, op, everything, across)
+        sides = _pointwise_2d(s, stage, op, everything)
         tile = sides.rows * sides.columns
-        if across is None:
-            lead(s, beside, stage.name, tile, small=False, sides=sides)
-        more = min(8, tile // TAKEN) if across is None else min(16, tile // TURNED)
+        lead(s, beside, stage.name, tile, small=False, sides=sides)
+        more = min(8, tile // TAKEN)
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
     usual = max(usual, more)
     warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
@@ -230,19 +228,6 @@ def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, w
         stage.cut(outer, total // tile)  # no mask in all programs but the last
 
 
-def _side(
-    gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], sides: Sequence[int | None]
-) -> int:
-    """The side of a tile that transposes, of two axes with these extents: a row of it is a row of
-    one tensor and a column of another, and memory is faster the longer the contiguous runs."""
-    total = volume(op.axes)
-    if total is None or any(n is None or n % ACCESS != 0 for n in sides):
-        return 64  # unaligned rows: partial sectors beside the tile are loaded anyhow
-    side = RUN // max(each.dtype.nbytes for each in (*op.bodies, *everything))
-    side = max(64, min(128, side))
-    return side if total >= gpu.sms * TILES * side * side else 64
-
-
 def _is_stencil(everything: Sequence[TensorRead], axis: Axis) -> bool:
     """True when a tensor is read at several offsets along an axis."""
     places: dict[Tensor, set[str]] = {}
@@ -254,43 +239,25 @@ def _is_stencil(everything: Sequence[TensorRead], axis: Axis) -> bool:
 
 
 def _pointwise_2d(
-    s: Schedule,
-    stage: Stage,
-    op: ComputeOp,
-    everything: Sequence[TensorRead],
-    across: Axis | None,
+    s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead]
 ) -> Sides:
-    """A tile of the last axis and of the one that crosses it; where it transposes, neighbours that
-    are neighbours everywhere are one axis.
-
-    Args:
-        s: the schedule.
-        stage: of the loops.
-        op: what it computes.
-        everything: that is read.
-        across: the axis along which a read is contiguous, not the last one, if there is any.
-    """
-    loops = [(axis,) for axis in op.axes] if across is None else neighbours(op.axes, everything)
-    place = next((n for n, run in enumerate(loops) if among(across, run)), len(loops) - 2)
-    high, limit = volume(loops[place]), volume(loops[-1])
-    side = 1 if across is None else _side(gpu_of(s), op, everything, (high, limit))
+    """A tile of the last two axes."""
+    place = len(op.axes) - 2
+    high, limit = extent_of(op.axes[place]), extent_of(op.axes[-1])
     widest = None if limit is None else pow2_at_least(limit)
     most = None if high is None else pow2_at_least(high)
-    stencil = across is None and _is_stencil(everything, op.axes[place])
+    stencil = _is_stencil(everything, op.axes[place])
     # Of a stencil of many places a thread holds the loads for fewer elements.
     least = STENCIL[1] if len(reads_of(op)) <= PLACES else STENCIL[1] // 4
-    # A tile that transposes is as long as another where one of its sides is short.
-    wide = least if stencil else max(side, PROGRAM // min(side, most or side))
+    wide = least if stencil else PROGRAM
     wide = wide if widest is None else min(wide, widest)
-    if across is None and limit is not None:
+    if limit is not None:
         wide = little_idle(limit, wide)
-    tall = STENCIL[0] if stencil else max(side, PROGRAM // wide)
+    tall = STENCIL[0] if stencil else PROGRAM // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
-    # Where rows are not aligned, a tile twice as large fetches half as much beside it.
-    heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
-    rows = pick(s, f"{stage.name}.rows", heights, tall, most)
+    rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16, 32, 64), tall, most)
     sides = Sides(place, rows, columns)
-    around, lanes = tile_of_two(stage, [fused(stage, run) for run in loops], sides)
+    around, lanes = tile_of_two(stage, op.axes, sides)
     bind_all(stage, around)
     for lane in lanes:
         stage.vectorize(lane)

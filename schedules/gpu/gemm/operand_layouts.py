@@ -30,12 +30,19 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import stride_of
-from tedsl.schedules.analysis.nests import among, contraction, plain, pow2_at_least
+from tedsl.schedules.analysis.nests import (
+    among,
+    contraction,
+    neighbours,
+    plain,
+    pow2_at_least,
+)
 from tedsl.schedules.analysis.views import definitions, extent_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.k_steps import lanes_of
 from tedsl.schedules.gpu.gemm.strided_operands import Parts, parts_of, take_apart
-from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.launch import pick_warps
+from tedsl.schedules.gpu.pointwise.turned_tiles import run_of, tiled
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -283,14 +290,10 @@ def _rows_at(copy: Tensor) -> int:
 
 def copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> None:
     """The copy kernel: tiles of neighbours in a row by a `few` elements `across`."""
-    high, wide = (extent_of(axis) or 1 for axis in (across, op.axes[-1]))
+    runs = [*neighbours(op.axes[:-1], reads(*op.bodies)), op.axes[-1:]]
+    place, last = run_of(runs, across), len(runs) - 1
+    high, wide = (volume(runs[n]) or 1 for n in (place, last))
     columns = pick(s, f"{stage.name}.columns", (128, 256, 512), 256, pow2_at_least(wide))
     rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16), few, pow2_at_least(high))
-    others = [axis for axis in op.axes[:-1] if axis is not across]
-    ro, ri = stage.split(across, factor=rows)
-    co, ci = stage.split(op.axes[-1], factor=columns)
-    stage.reorder(*others, ro, co, ri, ci)
-    bind_all(stage, (*others, ro, co))
-    stage.vectorize(ri)
-    stage.vectorize(ci)
+    tiled(stage, runs, {place: rows, last: columns})
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, rows * columns))

@@ -2,4 +2,5 @@
 
 - `periodic_vectors`: row vectors beside unaligned rows, loaded once for several rows
 - `stacked_results`: results along a short axis that share what they are computed from
+- `turned_tiles`: what is read along one axis and stored along another
 """
