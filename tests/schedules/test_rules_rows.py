@@ -56,6 +56,30 @@ def test_columns_go_along_with_rows(m: int, n: int) -> None:
     assert "sums_rf" not in printed(alone).partition("def slope_kernel(")[2].partition(":")[0]
 
 
+def slopes_of_sequences(b: int, m: int, n: int) -> list[te.Tensor]:
+    """As `slopes_of_rows`, of rows that two axes number."""
+    d, x = c.p(b, m, n, name="d"), c.p(b, m, n)
+    k, i0, i1 = (te.reduce_axis((0, size)) for size in (n, b, m))
+    total = te.compute((b, m), lambda h, i: te.sum(d[h, i, k] * x[h, i, k], axis=k), name="total")
+    slope = te.compute(
+        (b, m, n), lambda h, i, j: d[h, i, j] - x[h, i, j] * total[h, i], name="slope"
+    )
+    sums = te.compute((n,), lambda j: te.sum(d[i0, i1, j] * x[i0, i1, j], [i0, i1]), name="sums")
+    return [slope, te.compute((n,), lambda j: sums[j] * 2.0, name="scaled")]
+
+
+@pytest.mark.parametrize(("b", "m", "n"), [(3, 130, 33), (40, 7, 65), (300, 1, 8)])
+def test_columns_go_along_with_rows_of_several_axes(b: int, m: int, n: int) -> None:
+    case = RuleCase("slopes", lambda: slopes_of_sequences(b, m, n))
+    s = interpreted(case, "cuda", {"slope.columns_along": True})
+    assert kernels(s) == ["slope", "scaled"]
+
+
+def test_gradients_of_normalised_sequences_read_them_once() -> None:
+    """Layer norm of three axes: 7 kernels, where one of two axes had 4."""
+    assert kernels(schedule_for(slopes_of_sequences(32, 390, 902), CUDA)) == ["slope", "scaled"]
+
+
 def test_few_rows_leave_columns_alone() -> None:
     """Parts of the columns for each program would be as much as what is read."""
     for rows, along in ((100, False), (1000, True)):

@@ -35,6 +35,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.gpu.rows.row_consumers import run_beside
 from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
@@ -74,22 +75,23 @@ def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
             if _goes_along(view, group, each) and _in_order(s, groups, group, [*columns, each]):
                 columns.append(each)
         held = _held(view, group, len(columns))
-        many = (extent_of(view[group.root].axes[0]) or 0) >= FEWEST * gpu_of(s).sms
+        many = (volume(view[group.root].axes[:-1]) or 0) >= FEWEST * gpu_of(s).sms
         if columns and held <= MAX_HELD and flip(s, f"{group.root}.columns_along", many):
             found.append(Both(group, tuple(columns)))
     return found
 
 
 def _is_of_rows(view: View, group: Group) -> bool:
-    """True for a kernel over a matrix, each of whose rows is reduced and written again."""
+    """True for a kernel over a matrix, each of whose rows is reduced and written again; several
+    axes may number the rows."""
     root = view[group.root]
-    if group.contracts or is_reduction(root) or len(root.axes) != 2 or group.in_parts:
+    if group.contracts or is_reduction(root) or len(root.axes) < 2 or group.in_parts:
         return False
     folds = [view[name] for name in group.inner if is_reduction(view[name])]
-    row, column = root.axes
-    one = folds and group.rows and same_axes(long_axes(group.rows), long_axes((row,)))
+    *rows, column = root.axes
+    one = folds and group.rows and same_axes(long_axes(group.rows), long_axes(rows))
     one = one and crossed_row(view, group) is None
-    sizes = extent_of(row), extent_of(column)
+    sizes = volume(rows), extent_of(column)
     some = all(size is not None and size > 0 for size in sizes)
     whole = some and all(volume(op.reduce_axes) == sizes[1] for op in folds)
     return bool(one) and whole and all(any_order(view[name]) for name in group.inner)
@@ -103,13 +105,12 @@ def _goes_along(view: View, group: Group, other: Group) -> bool:
     op = view[name]
     if other.contracts or not is_reduction(op) or (other.inner and is_reduction(root)):
         return False
-    sizes = [extent_of(axis) for axis in rows.axes]
-    if [volume(op.reduce_axes), volume(op.axes)] != sizes or len(op.reduce_axes) != 1:
+    own = (*op.reduce_axes, *op.axes)
+    if list(map(extent_of, own)) != list(map(extent_of, rows.axes)):
         return False
     if len(op.axes) != 1 or not any_order(op):
         return False
-    fold, lane = op.reduce_axes[0], op.axes[0]
-    mine = {r.tensor for r in reads_of(op) if same_axes(plain(r), (fold, lane))}
+    mine = {r.tensor for r in reads_of(op) if same_axes(plain(r), own)}
     inside = (group.root, *group.inner)
     if all(r.tensor not in mine for n in inside for r in reads_of(view[n])):
         return False
@@ -130,7 +131,7 @@ def _in_order(s: Schedule, groups: Sequence[Group], rows: Group, columns: Sequen
 
 
 def _held(view: View, group: Group, columns: int) -> int:
-    return pow2_at_least(extent_of(view[group.root].axes[1]) or 1) * (1 + columns)
+    return pow2_at_least(extent_of(view[group.root].axes[-1]) or 1) * (1 + columns)
 
 
 def reduce_both(s: Schedule, both: Both) -> None:
@@ -138,18 +139,18 @@ def reduce_both(s: Schedule, both: Both) -> None:
     the partial sums."""
     group, gpu = both.rows, gpu_of(s)
     stage = s[group.root]
-    row, column = definitions(s)[group.root].axes
-    length, extent = pow2_at_least(extent_of(column) or 1), extent_of(row) or 1
+    *rows, column = definitions(s)[group.root].axes
+    length, extent = pow2_at_least(extent_of(column) or 1), extent_of(rows[-1]) or 1
     held = length * (1 + len(both.columns))
     most = max(1, min(MAX_HELD // held, pow2_at_least(extent)))
     each = pick(s, f"{stage.name}.rows", ROWS, max(1, min(8, 2048 // length)), most)
-    turns = -(-extent // each)
+    turns = (volume(rows[:-1]) or 1) * -(-extent // each)
     fitting = [n for n in RESIDENT if n * gpu.sms * TURNS <= turns]
     default = 1 if length * each >= ALONE else 4
     resident = pick(s, f"{stage.name}.resident", fitting, default, max(fitting, default=1))
     programs = min(resident * gpu.sms, -(-turns // 2))
     parts = [_part(s, other, each, programs) for other in both.columns]
-    program, turn = _programs(stage, row, each, programs, column)
+    program, turn = _programs(stage, rows, each, programs, column)
     for other in both.columns[1:]:
         other.follows = True
     run_beside(s, group, stage, each, turn, None)
@@ -184,11 +185,13 @@ def _warps(held: int) -> int:
     return max(4, min(32, pow2_at_least(held // (32 * 64))))
 
 
-def _programs(stage: Stage, row: Axis, each: int, programs: int, column: Axis) -> tuple[Axis, Axis]:
+def _programs(
+    stage: Stage, rows: Sequence[Axis], each: int, programs: int, column: Axis
+) -> tuple[Axis, Axis]:
     """Persistent programs that take every n-th tile of `each` rows: the loop over programs, and the
     loop over the tiles of one."""
-    tiles, inner = stage.split(row, factor=each)
-    turn, program = stage.split(tiles, factor=programs)
+    tiles, inner = stage.split(rows[-1], factor=each)
+    turn, program = stage.split(fused(stage, (*rows[:-1], tiles)), factor=programs)
     stage.reorder(program, turn, inner, column)
     stage.bind(program, "blockIdx.x")
     stage.vectorize(inner)
@@ -200,8 +203,9 @@ def _part(s: Schedule, group: Group, each: int, programs: int) -> tuple[str, tup
     """Make the partial sums of a column reduction a stage (`rfactor`) with the loops of the kernel
     of rows; returns it and the axes of its tile."""
     stage = s[group.inner[0] if group.inner else group.root]
-    tiles, _ = stage.split(reduce_axes(stage)[0], factor=each)
-    _, program = stage.split(tiles, factor=programs)
+    *others, row = reduce_axes(stage)
+    tiles, _ = stage.split(row, factor=each)
+    _, program = stage.split(fused(stage, (*others, tiles)), factor=programs)
     made = s[first(s.rfactor(stage.op.outputs[0], program))]
     own, lane = made.op.axis
     turn, *inner = reduce_axes(made)
@@ -215,7 +219,7 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
     program what does not change with the row.  Returns the bytes loaded for a tile, for each
     element of a row."""
     stage = s[names[0]]
-    columns = extent_of(stage.op.axis[1])
+    columns, rank = extent_of(stage.op.axis[-1]), len(stage.op.axis)
     readers: dict[Tensor, list[Operation]] = {}
     for name in names:
         op = s[name].op
@@ -226,7 +230,7 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
     loaded = 0
     for tensor, ops in readers.items():
         shape = [size_of(extent) for extent in tensor.shape]
-        if len(shape) == 2 and len(ops) > 1:
+        if len(shape) == rank and len(ops) > 1:
             place = turn
         elif shape == [columns] and flip(s, f"{stage.name}.keep", True):
             place = program
