@@ -66,8 +66,9 @@ NARROW = 16
 SMALL = 4096
 # Elements of the widest access to memory (16 bytes), of one byte each.
 ACCESS = 16
-# Elements of a tile, and of one for each warp.
+# Elements of a tile, of one whose rows are gathered, and of one for each warp.
 PROGRAM = 1024
+GATHERED = 2048
 TAKEN = 512
 # Elements for each warp of a tile that transposes.
 TURNED = 1024
@@ -201,10 +202,15 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
 
 
 def little_idle(extent: int, wide: int) -> int:
-    """Columns of a tile: fewer, while more than an eighth of those in a row of tiles are idle."""
-    while wide > COLUMNS and 8 * -(-extent // wide) * wide > 9 * extent:
-        wide //= 2
-    return wide
+    """Columns of a tile: fewer, while more than an eighth of those in a row of tiles are idle and
+    fewer would leave fewer so."""
+    widths = [wide]
+    while widths[-1] > COLUMNS:
+        widths.append(widths[-1] // 2)
+    taken = {n: n * -(-extent // n) for n in widths}
+    return next(
+        (n for n in widths if 8 * taken[n] <= 9 * extent), min(widths, key=taken.__getitem__)
+    )
 
 
 def _computed(read: TensorRead) -> bool:
@@ -253,7 +259,10 @@ def _pointwise_2d(
     wide = wide if widest is None else min(wide, widest)
     if limit is not None:
         wide = little_idle(limit, wide)
-    tall = STENCIL[0] if stencil else PROGRAM // wide
+    # The index of a row is loaded, and then the row: more of them have more loads in flight.
+    gathered = any(reads(*read.indices) for read in everything)
+    filled = GATHERED if gathered else PROGRAM
+    tall = STENCIL[0] if stencil else filled // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16, 32, 64), tall, most)
     sides = Sides(place, rows, columns)

@@ -274,3 +274,17 @@ def test_digits_of_one_index_are_one_axis_of_a_transpose() -> None:
     x = c.p(96, 512 * 2, dtype=B)
     y = te.compute((512, 2, 96), lambda i, r, k: x[k, i * 2 + r] + 1.0, name="y")
     assert "i.r.fused.inner in 0..64  (vectorized)" in str(schedule_for(y, "cuda:sm_90"))
+
+
+def gathered_rows(rows: int, columns: int) -> Tensor:
+    x, at = c.p(40, columns, dtype=B), c.p(rows, dtype="int32", name="at")
+    return te.compute(
+        (rows, columns), lambda i, j: x[te.minimum(te.maximum(at[i], 0), 39), j], name="y"
+    )
+
+
+def test_gathered_rows_are_in_one_tile() -> None:
+    """Halves of 512 columns leave as many idle of 386, and ask for the index of a row again."""
+    found = defaults(gathered_rows(60000, 386))
+    assert (found["y.columns"], found["y.rows"]) == (512, 4)
+    assert defaults(gathered_rows(60000, 520))["y.columns"] == 128, "640 lanes, of 1024"
