@@ -411,7 +411,8 @@ class ComputeOp(Operation):
         """The bodies of an operation that `renamed` or `later` made, when first asked for."""
         moved = getattr(self, "_moved", None) if name == "bodies" else None
         if moved is None:
-            return Operation.__getattr__(self, name)
+            missing: Any = Operation
+            return missing.__getattr__(self, name)
         source, was, now, make = moved
         changes = {} if make else dict(zip(was, now, strict=True))
         bodies = make() if make else reading(source.bodies, changes)
