@@ -197,7 +197,11 @@ def _refuse_sequences(kind: Any, owner: str, error: type[TedslError]) -> None:
     if not hasattr(kind, "__len__"):
         kind.__len__ = length
         if not hasattr(kind, "__bool__"):
-            kind.__bool__ = lambda _: True
+            kind.__bool__ = _true
+
+
+def _true(holder: object) -> bool:
+    return True
 
 
 def _written(holder: object) -> str:
@@ -311,7 +315,7 @@ def _refused(holder: object, reason: str, hint: str) -> TedslError:
 
 
 def _index(value: Any) -> int:
-    if hasattr(type(value), "__index__"):
+    if hasattr(value, "__index__"):
         return int(value.__index__())
     raise _refused(value, "is no number", "print it as text: {x}, {x:>20}")
 

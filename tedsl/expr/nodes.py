@@ -196,7 +196,7 @@ class Expr(NoValues):
     def __rmod__(self, other: Number | Expr) -> Expr:
         return build.floormod(other, self) if build.is_scalar(other) else build.other_of(other)
 
-    def __pow__(self, other: Number | Expr, modulo: object = None) -> Expr:
+    def __pow__(self, other: Number | Expr, modulo: Number | Expr | None = None) -> Expr:
         if modulo is not None:
             return build.power(self, other) % modulo
         return build.power(self, other) if build.is_scalar(other) else build.other_of(other)

@@ -17,7 +17,6 @@ from tedsl.expr import build
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 from tedsl.expr.visit import reading, reads
-from tedsl.late import late
 from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
 from tedsl.slips import TENSOR, Incomplete, NoValues, is_same, no_array, suggests
@@ -27,8 +26,6 @@ from tedsl.tensor.computes import Computes
 if TYPE_CHECKING:
     from tedsl.expr.promote import DTypeLike, Number
     from tedsl.tensor.foreign import CFunction, PythonFunction, TritonKernel
-else:
-    ufuncs = late("tedsl.ufuncs")
 
 Index: TypeAlias = "Expr | Tensor | int | np.integer[Any]"
 """What stands for one dimension when a tensor is read."""
@@ -37,8 +34,8 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 """What stands between the brackets of `A[...]`."""
 
 
-_OF_OPERATION = ("attrs", "body", "input_tensors", "num_outputs", "output", "reduce_axis", "tag")
-_OF_TVM = {"value_index": "index", **{name: f"op.{name}" for name in _OF_OPERATION}}
+_OF_OPERATION = ["attrs", "body", "input_tensors", "num_outputs", "output", "reduce_axis", "tag"]
+_OF_TVM = {"value_index": "index"} | {name: f"op.{name}" for name in _OF_OPERATION}
 
 
 @suggests(ExprError, TENSOR, "a tensor", _OF_TVM)
@@ -414,7 +411,8 @@ class ComputeOp(Operation):
         """The bodies of an operation that `renamed` or `later` made, when first asked for."""
         moved = getattr(self, "_moved", None) if name == "bodies" else None
         if moved is None:
-            return Operation.__getattr__(self, name)
+            missing: Any = Operation
+            return missing.__getattr__(self, name)
         source, was, now, make = moved
         changes = {} if make else dict(zip(was, now, strict=True))
         bodies = make() if make else reading(source.bodies, changes)

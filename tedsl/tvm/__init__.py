@@ -77,6 +77,10 @@ def _load(module: ModuleType) -> None:
         raise made(error.reason, facts=error.facts, hint=error.hint) from None
 
 
-_LOADER: Any = SimpleNamespace(create_module=lambda spec: None, exec_module=_load)
+def _made(spec: ModuleSpec) -> None:
+    """None: `import` makes a module, whose place another takes."""
+
+
+_LOADER: Any = SimpleNamespace(create_module=_made, exec_module=_load)
 _FINDER: Any = SimpleNamespace(find_spec=_spec)
 sys.meta_path.insert(0, _FINDER)

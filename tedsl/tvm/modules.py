@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +45,7 @@ def located(place: str) -> Any:
 class Namespace(ModuleType):
     """A module of TVM's: names of its own, and those of `te`."""
 
-    __path__: Sequence[str] = ()
+    __path__: MutableSequence[str] = []  # noqa: RUF012
 
     def __getattr__(self, name: str) -> Any:
         own = NAMES[self.__name__.removeprefix(ROOT)]

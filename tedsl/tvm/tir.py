@@ -48,6 +48,18 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, nodes.Const) and value.dtype.is_float
 
 
+def _const(dtype: Any, value: Any) -> Any:
+    return _te().const(value, dtype)
+
+
+def _cast(dtype: Any, value: Any) -> Any:
+    return _te().cast(value, dtype)
+
+
+def _load(producer: Any, indices: Any) -> Any:
+    return producer(*indices)
+
+
 _OPERATORS: dict[str, tuple[str, BinaryOp | CompareOp]] = {
     "Add": ("add", BinaryOp.ADD),
     "Sub": ("subtract", BinaryOp.SUB),
@@ -75,15 +87,15 @@ _KINDS: dict[str, tuple[str | _Builds, _Holds]] = {
     "Var": ("var", lambda value: isinstance(value, (nodes.Var, Axis))),
     "SizeVar": ("size_var", lambda value: isinstance(value, nodes.Var) and value.lower is not None),
     "ProducerLoad": (
-        lambda producer, indices: producer(*indices),
+        _load,
         lambda value: isinstance(value, nodes.TensorRead),
     ),
-    "Cast": (lambda dtype, value: _te().cast(value, dtype), lambda v: isinstance(v, nodes.Cast)),
+    "Cast": (_cast, lambda v: isinstance(v, nodes.Cast)),
     "IntImm": (
-        lambda dtype, value: _te().const(value, dtype),
+        _const,
         lambda value: isinstance(value, nodes.Const) and not _is_float(value),
     ),
-    "FloatImm": (lambda dtype, value: _te().const(value, dtype), _is_float),
+    "FloatImm": (_const, _is_float),
     "StringImm": (str, lambda value: isinstance(value, str)),
     "Call": (
         "call_intrin",

@@ -7,7 +7,7 @@ They have TOPI's names and arguments: `topi.sum(A, axis=1)`, `topi.nn.relu(x)`. 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from functools import reduce as fold
 from types import FunctionType, ModuleType
 from typing import Any
@@ -149,7 +149,7 @@ def leaky_relu(t: Tensor, alpha: float) -> Tensor:
 class _Names(ModuleType):
     """A module of TOPI: `nn`, or one of schedules for a target."""
 
-    __path__: Sequence[str] = ()
+    __path__: MutableSequence[str] = []  # noqa: RUF012
 
     def __init__(self, name: str, target: str | None = None) -> None:
         super().__init__(f"tedsl.tvm.topi.{name}")
