@@ -50,8 +50,9 @@ def trace(fn: Callable[..., Any], *arguments: Any) -> Program:
     except NotTaken as refusal:
         if refusal.hint:
             raise
-        said = {"subject": refusal.subject, "facts": refusal.facts}
-        raise NotTaken(refusal.reason, hint=_OTHERWISE, **said) from refusal
+        raise NotTaken(
+            refusal.reason, subject=refusal.subject, facts=refusal.facts, hint=_OTHERWISE
+        ) from refusal
 
 
 def _check(fn: Callable[..., Any], arguments: Sequence[Any], leaves: Sequence[Any]) -> None:
