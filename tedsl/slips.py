@@ -37,11 +37,6 @@ TENSOR = {
 """What stands for methods that tensors have in NumPy and PyTorch, and for `te.transpose`."""
 
 
-_OF_NUMPY = {
-    **TENSOR,
-    "dot": "write x @ y, or te.sum over a te.reduce_axis",
-    "where": "write te.select(condition, a, b), or te.if_then_else, which computes only one",
-}
 _NUMBERS = frozenset("bcdeEfFgGnoxX%")
 
 
@@ -252,17 +247,17 @@ class NoValues:
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:
-            return _te().round(self)
+            return _of_te("round", self)
         raise _refused(self, "is rounded to whole numbers only", "write te.round(x * 100) / 100")
 
     def __trunc__(self) -> Any:
-        return _te().trunc(self)
+        return _of_te("trunc", self)
 
     def __floor__(self) -> Any:
-        return _te().floor(self)
+        return _of_te("floor", self)
 
     def __ceil__(self) -> Any:
-        return _te().ceil(self)
+        return _of_te("ceil", self)
 
     def __divmod__(self: Any, other: object) -> Any:
         return self // other, self % other
@@ -302,12 +297,7 @@ class NoValues:
     def __array_function__(
         self, function: Any, types: object, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
-        name = function.__name__
-        te = _te()
-        known = [*(f"te.{each}" for each in te.__all__), *(f"te.nn.{e}" for e in te.nn.__all__)]
-        other = "write it as te.compute(shape, lambda i, j: ...)"
-        hint = _OF_NUMPY.get(name) or advice(name, known, otherwise=other)
-        raise _refused(self, f"is given to np.{name}, and has no values yet", hint)
+        raise importlib.import_module("tedsl.ufuncs").refused(self, function.__name__)
 
 
 def _refused(holder: object, reason: str, hint: str) -> TedslError:
@@ -320,5 +310,5 @@ def _index(value: Any) -> int:
     raise _refused(value, "is no number", "print it as text: {x}, {x:>20}")
 
 
-def _te() -> Any:
-    return importlib.import_module("tedsl")
+def _of_te(name: str, value: object) -> Any:
+    return importlib.import_module("tedsl.ufuncs").called(name, value)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tedsl.errors import ExprError
-from tedsl.slips import also
+from tedsl.slips import TENSOR, advice, also
 
 OPERATORS = {
     **{"add": "add", "subtract": "sub", "multiply": "mul", "power": "pow", "matmul": "matmul"},
@@ -25,6 +25,12 @@ NAMES = {
     **{"absolute": "abs", "rint": "round", "invert": "bitwise_not", "bitwise_count": "popcount"},
 }
 """What is called otherwise here."""
+_OF_NUMPY = {
+    **TENSOR,
+    "dot": "write x @ y, or te.sum over a te.reduce_axis",
+    "where": "write te.select(condition, a, b), or te.if_then_else, which computes only one",
+}
+"""What stands for a function of NumPy that is none of elements."""
 
 
 def applied(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -53,6 +59,22 @@ def applied(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str
         f"np.{name} is given {', '.join(type(each).__name__ for each in inputs)}",
         facts=[("allowed", "functions of NumPy that te has too, of tensors, expressions, numbers")],
         hint="pass arrays to the kernel; for an array in a definition, use te.placeholder",
+    )
+
+
+def called(name: str, value: object) -> Any:
+    """`te`'s function of that name, of one operand."""
+    return getattr(importlib.import_module("tedsl"), name)(value)
+
+
+def refused(value: object, name: str) -> Exception:
+    """Why NumPy's function `name` has no meaning of a tensor or an expression."""
+    te: Any = importlib.import_module("tedsl")
+    known = [*(f"te.{each}" for each in te.__all__), *(f"te.nn.{each}" for each in te.nn.__all__)]
+    other = "write it as te.compute(shape, lambda i, j: ...)"
+    hint = _OF_NUMPY.get(name) or advice(name, known, otherwise=other)
+    return also(ExprError, TypeError)(
+        f"{value!r} is given to np.{name}, and has no values yet", hint=hint
     )
 
 
