@@ -28,9 +28,9 @@ _ALWAYS: dict[BinaryOp, Callable[[int, int], int]] = {
     BinaryOp.MUL: operator.mul,
     BinaryOp.MIN: min,
     BinaryOp.MAX: max,
-    BinaryOp.AND: operator.and_,
-    BinaryOp.OR: operator.or_,
-    BinaryOp.XOR: operator.xor,
+    BinaryOp.AND: int.__and__,
+    BinaryOp.OR: int.__or__,
+    BinaryOp.XOR: int.__xor__,
 }
 """What has a value for all integers."""
 

@@ -85,10 +85,9 @@ def visit(expr: Expr, facts: Facts) -> Expr:
 
 
 def _visit(expr: Expr, facts: Facts) -> Expr:
-    kind = type(expr)
-    if kind is Const:
+    if type(expr) is Const:
         return expr
-    if kind is Axis or kind is Var:
+    if type(expr) is Axis or type(expr) is Var:
         return _variable(expr, facts)
     if expr.dtype in INDEX_DTYPES:
         return _integer(expr, facts)
