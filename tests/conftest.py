@@ -25,7 +25,7 @@ engine.MAX_SHRINKING_SECONDS = 100
 
 settings.register_profile(
     "ci",
-    max_examples=100,
+    max_examples=60,
     phases=PHASES,
     deadline=None,
     derandomize=True,
