@@ -38,10 +38,9 @@ from tedsl.schedules.gpu.rows.rows import MAX_TILE
 from tedsl.schedules.gpu.rows.split_rows import PART, few_rows, one_pass
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.scheduling.plan.graph import loop_readers
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
-from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
+from tedsl.tensor.tensor import Tensor
 
 Axes = Mapping[Axis, Axis]
 
@@ -89,7 +88,7 @@ def store_in_rows(
             s[_again(s, view, each)].compute_inline()
     rows, touched, order = _Rows(s, view, groups), set[str](), kernels_of(groups)
     for each in () if found else rows.candidates():
-        if each.along is None or each.name in along or not _may_again(s, view, each):
+        if each.along is None or each.name in along or not _in_plan(s, view, each):
             continue
         kernels = {each.along.root, *(rows.owners[n].root for n in (each.name, *each.readers))}
         stored = [each.name, *stages_of(rows.owners[each.along.root])]
@@ -129,32 +128,35 @@ def _chosen(s: Schedule, name: str) -> bool:
 
 def _again(s: Schedule, view: View, found: _Found) -> str:
     """Let the readers compute a stage again; returns what they read."""
-    readers = _parted(s, s[found.again].op, found.readers)
+    readers, tensor = _in_plan(s, view, found), s[found.again].op.outputs[0]
     if is_reduction(view[found.again]):
-        s.cache_write(s[found.again].op.outputs[0], "local")
-    return s[s.recompute(s[found.again].op.outputs[0], readers)].name
+        s.cache_write(tensor, "local")
+        tensor = s[found.again].op.outputs[0]
+    return s[s.recompute(tensor, list(readers))].name
 
 
-def _may_again(s: Schedule, view: View, found: _Found) -> bool:
-    """True for what can be computed again where it is read."""
-    known = bool(found.again and found.readers)
-    return known and (is_reduction(view[found.again]) or may_inline(s.plan, found.again))
-
-
-def _parted(s: Schedule, op: Operation, readers: Collection[str]) -> list[str]:
-    """The stages by which the readers read a stage: what is inlined in others too is there twice
-    from now on."""
+def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...]:
+    """The stages, inlined ones among them, by which the readers alone read a stage; none where
+    others read it by the same."""
+    if not found.again:
+        return ()
+    op = s[found.again].op
+    if not is_reduction(view[found.again]) and not may_inline(s.plan, found.again):
+        return ()
     names: list[str] = []
     for stage in plan_readers(s.plan, op):
-        inlined = stage.placement.inlined
-        users = {u.name for u in loop_readers(s.plan, stage.op)} if inlined else {stage.name}
-        if users <= set(readers):
+        users, waiting = set[str](), [stage]
+        while waiting:
+            each = waiting.pop()
+            if each.placement.inlined:
+                waiting += plan_readers(s.plan, each.op)
+            else:
+                users.add(each.name)
+        if users <= set(found.readers):
             names.append(stage.name)
-        elif not users.isdisjoint(readers):
-            again = s[s.recompute(stage.op.outputs[0], _parted(s, stage.op, readers))]
-            again.compute_inline()
-            names.append(again.name)
-    return names
+        elif not users.isdisjoint(found.readers):
+            return ()
+    return tuple(names)
 
 
 class _Rows:
@@ -210,52 +212,32 @@ class _Rows:
                 yield _Found(user, Along(group.root, axes), group.root, (user,))
 
     def _folded_in(self, group: Group, host: Group) -> Iterator[_Found]:
-        """A fold of rows that a kernel of the same rows reads, which folds the same tensors or
-        reads them element by element, and others read too."""
-        op = self.view[group.root]
-        if len(op.bodies) > 1 or not self._is_of_rows(group):
+        """A fold of rows that a kernel of the same rows reads, which folds the same tensors, and
+        others read too."""
+        op, rows = self.view[group.root], rows_of(self.s, self.view, host)
+        if not rows or len(op.bodies) > 1 or not self._is_of_rows(group):
             return
         users = [each for each in self.view.readers[group.root] if self.owners[each[0]] is host]
         others = {user for user, _ in self.view.readers[group.root]} - {user for user, _ in users}
         if any(needs_one_of(self.view, name, others) for name in (host.root, *host.inner)):
             return
+        folded = self._along_rows(host)
         axes = mapped(op, users, host, self.view)
-        rows = rows_of(self.s, self.view, host)
-        if axes is not None and _is_pointwise(host) and not is_reduction(self.view[host.root]):
-            rows = self._whole_rows(op, host, axes)
-        if axes is None or not rows:
-            return
-        folded = self._along_rows(host, rows)
-        if folded.isdisjoint(self._along_rows(group, group.rows or op.axes)):
+        if axes is None or folded.isdisjoint(self._along_rows(group)):
             return
         if self._fits(group.root, host, axes, rows):
             readers = tuple(dict.fromkeys(user for user, _ in users))
             yield _Found(group.root, Along(host.root, axes), group.root, readers)
 
-    def _whole_rows(self, op: ComputeOp, host: Group, axes: Axes) -> tuple[Axis, ...]:
-        """The rows of a pointwise kernel, in those of a fold: enough of them, of as many elements;
-        none where it has no such rows."""
-        root, rows = self.view[host.root], long_axes(op.axes)
-        columns = [a for a in long_axes(root.axes) if not among(a, list(axes.values()))]
-        same = bool(columns) and volume(columns) == volume(op.reduce_axes)
-        enough = (volume(rows) or 0) >= gpu_of(self.s).sms
-        known = all(axis in axes for axis in rows)
-        return tuple(axes[a] for a in rows) if same and enough and known else ()
-
-    def _along_rows(self, group: Group, rows: Sequence[Axis]) -> set[Tensor]:
-        """The tensors that a kernel reads along its rows."""
-        found: set[Tensor] = set()
-        for name in (group.root, *group.inner):
-            op = self.view[name]
-            if is_reduction(op):
-                along = op.reduce_axes
-            elif group.inner:
-                continue
-            else:
-                along = tuple(axis for axis in op.axes if not among(axis, rows))
-            reading = (r for r in reads_of(op) if any(among(a, along) for a in axes_of(*r.indices)))
-            found.update(read.tensor for read in reading)
-        return found
+    def _along_rows(self, group: Group) -> set[Tensor]:
+        """The tensors that a kernel reads along folded rows."""
+        folds = (op for n in (group.root, *group.inner) if is_reduction(op := self.view[n]))
+        return {
+            read.tensor
+            for op in folds
+            for read in reads_of(op)
+            if any(among(axis, op.reduce_axes) for axis in axes_of(*read.indices))
+        }
 
     def _fits(self, name: str, host: Group, axes: Axes, rows: Sequence[Axis]) -> bool:
         """True when a stage has the rows of a kernel, and where it has more, a program holds a row
@@ -350,9 +332,10 @@ class _Elements:
             if name not in self.results:
                 trial[name].compute_inline()
                 continue
-            own = self._found(name, None)
-            if _may_again(trial, self.view, own):
-                trial[_again(trial, self.view, own)].compute_inline()
+            readers = _in_plan(trial, self.view, self._found(name, None))
+            if readers:
+                again = trial.recompute(trial[name].op.outputs[0], list(readers))
+                trial[again].compute_inline()
         everything = definitions(trial)
         view = View({n: everything[n] for n in self.view if n not in names})
         stored = [name for name in self.outputs if name not in names]

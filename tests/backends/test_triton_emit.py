@@ -254,7 +254,7 @@ def test_a_row_that_a_row_names_is_one_number() -> None:
     a, b = (te.placeholder((9,), "int32", name=name) for name in "AB")
     i = te.placeholder((m,), "int32", name="I")
     y = te.compute((m, n), lambda r, c: a[b[i[r]]] + te.if_then_else(i[r] > 2, 1, 2), name="y")
-    module = lower(default_schedule(y, "cuda").plan, Target.parse("cuda:sm_90"))
+    module = lower(te.schedule_for(y, "cuda", {"y.rows": 1}).plan, Target.parse("cuda:sm_90"))
     source = emit(module, "cuda:sm_90").source
     row = "    a = tl.load(A + b, mask=(0 <= b) & (b < 9), other=0)\n"
     assert source.count(row) == source.count("tl.load(B") == 3 and "mask=m_c)" in source

@@ -133,32 +133,6 @@ def middle(n: int, m: int) -> Made:
     return [te.compute((n, 35), lambda i, j: te.sqrt(off[i, j]), name="spread")]
 
 
-def scattered_slopes(n: int, m: int) -> Made:
-    """Sums of rows that a result as large as the rows reads, and sums over all rows too."""
-    x, y, k = rows_of(n, 3, m)
-    h, r = te.reduce_axis((0, m), "h"), te.reduce_axis((0, n), "r")
-    total = te.compute((n, 3), lambda i, c: te.sum(y[i, c, k], axis=k), name="total")
-    slope = te.compute((n, 3), lambda i, c: te.sum(y[i, c, h] * x[i, c, h], axis=h), name="slope")
-    low = te.compute(
-        (n, 3, m), lambda i, c, j: y[i, c, j] * total[i, c] - x[i, c, j] * slope[i, c], name="low"
-    )
-    both = te.compute((3,), lambda c: te.sum(slope[r, c] - total[r, c] * 0.5, axis=r), name="both")
-    return [low, both]
-
-
-def shared_mean(n: int, m: int) -> Made:
-    """A mean that is inlined in what reads it: a fold of the same rows, and another result."""
-    x, y, _ = rows_of(n, m)
-    mean, off = moments(x)
-    r = te.reduce_axis((0, n), "r")
-    scale = te.compute((n, 1), lambda i, _: te.rsqrt(off[i] + 1.0), name="scale")
-    sums = te.compute(
-        (m,), lambda j: te.sum(y[r, j] * (x[r, j] - mean[r]) * scale[r, 0], axis=r), name="sums"
-    )
-    top = te.compute((m,), lambda j: te.max(y[r, j] - mean[r], axis=r), name="top")
-    return [sums, top]
-
-
 CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (residual, 300, 96, ["normed"]),
     (residual, 140, 1000, ["normed"]),
@@ -172,8 +146,6 @@ CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (split, 12, 40_000, ["off.rf", "total", "mean", "off", "normed"]),
     (of_products, 12, 40_000, ["stored", "off.rf", "normed"]),
     (middle, 40, 600, ["spread"]),
-    (scattered_slopes, 200, 600, ["low", "both"]),
-    (shared_mean, 300, 96, ["scale", "sums.local.rf", "top.local.rf"]),
 ]
 
 
