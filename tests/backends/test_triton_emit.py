@@ -20,7 +20,6 @@ from tedsl.expr import build as b
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Unary, UnaryOp
 from tedsl.ir.nodes import Accumulate, Dot, Load, Module, Store
 from tedsl.lower.pipeline import lower
-from tedsl.schedules import default_schedule
 from tedsl.target import Target
 from tedsl.tensor.reduce import simple_reducer
 
