@@ -49,7 +49,7 @@ _FLOAT: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.MAX: np.maximum,
 }
 
-_COMPARE: dict[CompareOp, Callable[[Any, Any], bool]] = {
+COMPARE: dict[CompareOp, Callable[[Any, Any], bool]] = {
     CompareOp.EQ: operator.eq,
     CompareOp.NE: operator.ne,
     CompareOp.LT: operator.lt,
@@ -57,6 +57,7 @@ _COMPARE: dict[CompareOp, Callable[[Any, Any], bool]] = {
     CompareOp.GT: operator.gt,
     CompareOp.GE: operator.ge,
 }
+"""Python's operator for each comparison of numbers."""
 
 _NEGATED = {
     CompareOp.EQ: CompareOp.NE,
@@ -188,7 +189,7 @@ def compare(op: CompareOp, a: Expr, b: Expr) -> Const | None:
     if isinstance(a, Const) and isinstance(b, Const):
         if a.dtype.is_float and not (_exact(a) and _exact(b)):
             return None
-        return Const(bool(_COMPARE[op](a.value, b.value)), DType.bool)
+        return Const(bool(COMPARE[op](a.value, b.value)), DType.bool)
     if a is b and not a.dtype.is_float:
         return Const(op in (CompareOp.EQ, CompareOp.LE, CompareOp.GE), DType.bool)
     return None

@@ -6,20 +6,19 @@ in resized images are computed, at all numbers of a small range.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import ExprError
+from tedsl.expr.fold import COMPARE
 from tedsl.expr.nodes import (
     Axis,
     Binary,
     BinaryOp,
     Cast,
     Compare,
-    CompareOp,
     Const,
     Expr,
     IfThenElse,
@@ -51,14 +50,6 @@ _COMPUTES = (
 _MOST, _LARGEST = 1 << 14, 1 << 30
 # What a processor that rounds fewer times may be off, of the largest number on the way.
 _OFF = 2.0**-20
-_COMPARE: dict[CompareOp, Callable[[int, int], bool]] = {
-    CompareOp.EQ: operator.eq,
-    CompareOp.NE: operator.ne,
-    CompareOp.LT: operator.lt,
-    CompareOp.LE: operator.le,
-    CompareOp.GT: operator.gt,
-    CompareOp.GE: operator.ge,
-}
 
 
 def evaluate_int(expr: Expr, env: Mapping[Axis | Var, int] | Mapping[Expr, int]) -> int:
@@ -112,7 +103,7 @@ class Evaluator:
             case Axis() | Var():
                 return self.variable(expr)
             case Compare(op=op, a=a, b=b) if not a.dtype.is_float:
-                return int(_COMPARE[op](self.value(a), self.value(b)))
+                return int(COMPARE[op](self.value(a), self.value(b)))
             case Select(condition=c, a=a, b=b) | IfThenElse(condition=c, a=a, b=b):
                 return self.value(a) if self.value(c) else self.value(b)
             case Cast(a=a) if not a.dtype.is_float:

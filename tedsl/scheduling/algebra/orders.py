@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
+from tedsl.expr.fold import COMPARE
 from tedsl.expr.nodes import (
     Binary,
     BinaryOp,
     Compare,
-    CompareOp,
     Expr,
     Reducer,
     Select,
@@ -33,14 +32,6 @@ from tedsl.expr.nodes import (
 # Elements that are tried, at most: four parts of integers, or three of floats.
 MOST = 81
 Element = tuple[float, ...]
-_COMPARE: Mapping[CompareOp, Callable[[float, float], bool]] = {
-    CompareOp.LT: operator.lt,
-    CompareOp.LE: operator.le,
-    CompareOp.GT: operator.gt,
-    CompareOp.GE: operator.ge,
-    CompareOp.EQ: operator.eq,
-    CompareOp.NE: operator.ne,
-}
 
 
 @lru_cache(maxsize=64)
@@ -143,7 +134,7 @@ def _value(expr: Expr, values: Mapping[Var, float]) -> float:
         case Select(condition=condition, a=a, b=b):
             return _value(a if _value(condition, values) else b, values)
         case Compare(op=op, a=a, b=b):
-            return float(_COMPARE[op](_value(a, values), _value(b, values)))
+            return float(COMPARE[op](_value(a, values), _value(b, values)))
         case Unary(op=UnaryOp.ISNAN, a=a):
             return float(math.isnan(_value(a, values)))
         case Unary(a=a):
