@@ -7,7 +7,7 @@ import importlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tedsl import errors, slips
+from tedsl import counterparts, errors, slips
 from tedsl.autotune import autotune, space
 from tedsl.build import build, lower, schedule_for
 from tedsl.checking.checked import checked
@@ -339,7 +339,7 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
 
     def __getattr__(name: str) -> Any:
         """Load a name of `_LATE`; refuse others with what was meant, or stands for them here."""
-        places = _LATE if name in _LATE else importlib.import_module("tedsl.tvm").PLACES
+        places = _LATE if name in _LATE else counterparts.PLACES
         if name in places:
             module, _, attribute = places[name].partition(":")
             loaded = importlib.import_module(module)
@@ -353,7 +353,7 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
             raise AttributeError(f"module 'tedsl' has no attribute {name!r}")
         operators = importlib.import_module("tedsl.nn").__all__
         known = [*__all__, *(f"nn.{each}" for each in operators if each not in __all__)]
-        told = {**slips.TENSOR, **importlib.import_module("tedsl.tvm.counterparts").PACKAGE}
+        told = {**slips.TENSOR, **counterparts.PACKAGE}
         other = "dir(te) lists what there is; what a function computes is written as te.compute"
         listed = [f"te.{each}" for each in known]
         raise slips.no_attribute("tedsl", name, lambda: listed, told, otherwise=other)

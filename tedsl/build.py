@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tedsl.counterparts import LOWERED
 from tedsl.deep import deep
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, ExprError, ScheduleError, TuneError
@@ -27,7 +28,6 @@ from tedsl.target import Target, TargetKind
 from tedsl.tensor.axis import size_var
 from tedsl.tensor.computes import listed
 from tedsl.tensor.tensor import Outputs, PlaceholderOp, Tensor
-from tedsl.tvm.schedule_names import LOWERED
 
 if TYPE_CHECKING:
     from tedsl import detect, devices

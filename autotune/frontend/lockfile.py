@@ -30,7 +30,7 @@ from tedsl.autotune.search_space.space import (
 )
 from tedsl.autotune.workers.device_lock import FileLock
 from tedsl.errors import TuneError
-from tedsl.whole_files import write_whole
+from tedsl.folders import write_whole
 
 DEFAULT = Path("tedsl.lock")
 FORMAT = 1

@@ -40,7 +40,7 @@ from tedsl.autotune.records.record_key import Context
 from tedsl.autotune.records.schema import CONTEXT, check_columns, insert, prepare, read_line
 from tedsl.autotune.search_space.space import Candidate, Choice
 from tedsl.errors import TuneError
-from tedsl.whole_files import write_whole
+from tedsl.folders import write_whole
 
 if TYPE_CHECKING:
     import sqlite3

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tedsl.devices import MIB, CpuDevice, Device, gpu_like
-from tedsl.folders import cache_root
+from tedsl.folders import cache_root, write_whole
 from tedsl.target import Target, TargetKind
-from tedsl.whole_files import write_whole
 
 
 def device_for(target: str | Target, name: str = "", features: str = "") -> Device:

@@ -20,6 +20,7 @@ import numpy as np
 
 from tedsl import saving
 from tedsl.backends.call_fragments import Inlined
+from tedsl.counterparts import KERNEL
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
@@ -38,7 +39,6 @@ from tedsl.shown import Viewable
 from tedsl.slips import suggests
 from tedsl.target import Target
 from tedsl.tensor.signatures import explained_methods
-from tedsl.tvm.counterparts import KERNEL
 
 if TYPE_CHECKING:
     from tedsl.explaining.data import Explanation

@@ -1,23 +1,46 @@
 """What TVM's compiled modules can do, for kernels: `time_evaluator`, `get_source`.
 
-`Kernel` has these methods.  Imports `timing`.
+`Kernel` has these methods.  Imports `timing`, `detect`.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tedsl.detect import gpu_here
 from tedsl.runtime.timing import measure, measure_cuda
-from tedsl.tvm.devices import Device
 
 
 def convert(value: Any) -> Any:
     """The value itself: numbers, texts and lists need no other form here."""
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place for arrays: of `device_type` "cpu" or "cuda", the number `index` of its kind."""
+
+    device_type: str
+    index: int = 0
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is such a device here."""
+        return self.device_type == "cpu" or gpu_here() is not None
+
+    def sync(self) -> None:
+        """Wait for the kernels that were launched on it."""
+        if self.device_type != "cpu":
+            torch: Any = importlib.import_module("torch")
+            torch.cuda.synchronize(self.index)
+
+    def __str__(self) -> str:
+        return f"{self.device_type}({self.index})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ What only TVM's scripts use is in the files of this folder, loaded when it is as
 - `tir`, `testing`, `topi`, `transform`, `error`: what scripts take from these modules
 - `topi_utils`, `topi_tags`: what TOPI's schedules look at
 - `refused_names`: names that are left out on purpose, with what stands for each
-- `counterparts`: names of modules and methods, and what to write instead
-- `schedule_names`: methods of schedules and stages elsewhere, with what stands for each
+
+What `tedsl` itself answers of TVM's names is in `tedsl.counterparts`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,6 @@ from typing import Any
 
 from tedsl.errors import ExprError
 from tedsl.slips import also
-
-PLACES = {
-    **{name: f"tedsl.tvm.{name}" for name in ("nd", "tir", "testing", "topi", "transform")},
-    **{name: f"tedsl.tvm.devices:{name}" for name in ("cpu", "cuda", "gpu", "device", "context")},
-    **{f"{name}Op": f"tedsl.tensor.tensor:{name}Op" for name in ("Compute", "Extern", "Scan")},
-    "PlaceholderOp": "tedsl.tensor.tensor:PlaceholderOp",
-    "error": "tedsl.tvm.error",
-    "TVMError": "tedsl.errors:TedslError",
-    "convert": "tedsl.runtime.like_module:convert",
-    "IRModule": "tedsl.ir.nodes:Module",
-    "container": "tedsl.tvm.container",
-    "module": "tedsl.tvm.runtime",
-    "ndarray": "tedsl.tvm.nd",
-    "operation": "tedsl.tensor.tensor",
-    "tag": "tedsl.tvm.topi_tags",
-    "te": "tedsl",
-    "tvm": "tedsl.tvm",
-}
-"""Names of TVM that `tedsl` answers too: where each is."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,38 +1,13 @@
 """TVM's devices: `tvm.cpu(0)`, `tvm.cuda(0)`, `tvm.device("llvm", 0)`.
 
-A kernel here runs where its arrays are; a device says where `nd.array` puts one.  Imports `detect`.
+A kernel here runs where its arrays are; a device says where `nd.array` puts one.  Imports
+`like_module`.
 """
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import dataclass
-from typing import Any
-
-from tedsl.detect import gpu_here
+from tedsl.runtime.like_module import Device
 from tedsl.target import Target, TargetKind
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A place for arrays: of `device_type` "cpu" or "cuda", the number `index` of its kind."""
-
-    device_type: str
-    index: int = 0
-
-    @property
-    def exist(self) -> bool:
-        """Whether there is such a device here."""
-        return self.device_type == "cpu" or gpu_here() is not None
-
-    def sync(self) -> None:
-        """Wait for the kernels that were launched on it."""
-        if self.device_type != "cpu":
-            torch: Any = importlib.import_module("torch")
-            torch.cuda.synchronize(self.index)
-
-    def __str__(self) -> str:
-        return f"{self.device_type}({self.index})"
 
 
 def device(dev_type: str, dev_id: int = 0) -> Device:

@@ -31,8 +31,8 @@ from tedsl.autotune.records.machine import describe_cpu
 from tedsl.autotune.report import events
 from tedsl.autotune.workers.device_lock import DeviceLock, FileLock
 from tedsl.errors import BackendError, TuneError
+from tedsl.folders import write_whole
 from tedsl.runtime.cache import disk as cache
-from tedsl.whole_files import write_whole
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.counterparts import KERNEL, PACKAGE
 from tedsl.ir.printer import print_module
-from tedsl.tvm.counterparts import KERNEL, PACKAGE
 
 
 def sums(n: Any = 12) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor]:

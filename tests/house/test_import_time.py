@@ -126,6 +126,21 @@ def test_late_modules_are_what_they_stand_for() -> None:
     ]
 
 
+def test_python_imports_as_before() -> None:
+    """Only who imports `tedsl.tvm` has the finder of its modules' paths."""
+    code = """
+import sys
+before = list(sys.meta_path)
+import tedsl as te
+k = te.build(te.compute((4,), lambda i: te.placeholder((4,), name="x")[i], name="y"))
+hasattr(te, "relay"), te.PlaceholderOp
+print(sys.meta_path == before, "tedsl.tvm" in sys.modules)
+from tedsl import tvm
+print(sys.meta_path == before)
+"""
+    assert run_python(code).split() == ["True", "False", "False"]
+
+
 def test_unknown_names_are_still_refused() -> None:
     with pytest.raises(AttributeError, match="tedsl has no attribute 'nothing'"):
         _ = tedsl.nothing  # pyright: ignore[reportAttributeAccessIssue]

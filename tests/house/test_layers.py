@@ -10,6 +10,7 @@ from sources import PACKAGES, Source, python_files, run_python
 import tedsl
 
 FIRST = (
+    "counterparts",
     "deep",
     "detect",
     "devices",
@@ -25,7 +26,6 @@ FIRST = (
     "slips",
     "target",
     "ufuncs",
-    "whole_files",
 )
 ROOMS = (
     "expr",
@@ -34,7 +34,6 @@ ROOMS = (
     "reference",
     "gradient",
     "nn",
-    "tvm",
     "ir",
     "scheduling",
     "lower",
@@ -44,6 +43,7 @@ ROOMS = (
     "cost",
     "build",
     "checking",
+    "tvm",
     "",
     "schedules",
     "autotune",
@@ -60,7 +60,6 @@ UPWARDS = {
     ("tedsl.shown", "tedsl.view"),
     ("tedsl.tvm", "tedsl"),
     ("tedsl.tvm.tir", "tedsl"),
-    ("tedsl.tvm.topi", "tedsl.build"),
     ("tedsl.scheduling.handles.tvm_schedule", "tedsl.build"),
     ("tedsl.ufuncs", "tedsl"),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tedsl
-from tedsl.tvm.counterparts import PACKAGE
+from tedsl.counterparts import PACKAGE
 
 te: Any = tedsl
 

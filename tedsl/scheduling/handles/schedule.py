@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tedsl import saving
+from tedsl.counterparts import SCHEDULE
 from tedsl.deep import deep
 from tedsl.devices import Device
 from tedsl.errors import ScheduleError, TedslError
@@ -49,7 +50,6 @@ from tedsl.target import Target
 from tedsl.tensor.computes import listed
 from tedsl.tensor.signatures import explained, explained_methods
 from tedsl.tensor.tensor import Operation, Outputs, PlaceholderOp, Tensor
-from tedsl.tvm.schedule_names import SCHEDULE
 
 if TYPE_CHECKING:
     from tedsl.scheduling.invariants import attached_sizes as sizes

@@ -6,6 +6,7 @@ arguments, notes where the call stands, and leaves the rest to `legality` and `r
 
 from __future__ import annotations
 
+from tedsl.counterparts import STAGE
 from tedsl.errors import ScheduleError
 from tedsl.scheduling.primitives.graph_rewrites.api import RewriteMethods
 from tedsl.scheduling.primitives.hints.api import HintMethods
@@ -23,7 +24,6 @@ from tedsl.scheduling.primitives.stage_attributes import FactMethods
 from tedsl.scheduling.primitives.storage.api import StorageMethods
 from tedsl.slips import suggests
 from tedsl.tensor.signatures import explained_methods
-from tedsl.tvm.schedule_names import STAGE
 
 _OF_SCHEDULES = {
     name: f"s.{name}(T, ...): it is a method of the schedule"

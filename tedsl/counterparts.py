@@ -1,10 +1,29 @@
-"""Names of TVM that have no counterpart of the same name, and what stands for each here.
+"""Names of other tensor languages, TVM's first: where those that mean the same are, and what to
+write instead of the others.
 
 `tedsl.slips` says so where they are asked for.  Imports nothing.
 """
 
 from __future__ import annotations
 
+PLACES = {
+    **{name: f"tedsl.tvm.{name}" for name in ("nd", "tir", "testing", "topi", "transform")},
+    **{name: f"tedsl.tvm.devices:{name}" for name in ("cpu", "cuda", "gpu", "device", "context")},
+    **{f"{name}Op": f"tedsl.tensor.tensor:{name}Op" for name in ("Compute", "Extern", "Scan")},
+    "PlaceholderOp": "tedsl.tensor.tensor:PlaceholderOp",
+    "error": "tedsl.tvm.error",
+    "TVMError": "tedsl.errors:TedslError",
+    "convert": "tedsl.runtime.like_module:convert",
+    "IRModule": "tedsl.ir.nodes:Module",
+    "container": "tedsl.tvm.container",
+    "module": "tedsl.tvm.runtime",
+    "ndarray": "tedsl.tvm.nd",
+    "operation": "tedsl.tensor.tensor",
+    "tag": "tedsl.tvm.topi_tags",
+    "te": "tedsl",
+    "tvm": "tedsl.tvm",
+}
+"""Names of TVM that `tedsl` answers too: where each is."""
 PACKAGE = {
     "arith": "te.structural_equal compares; tedsl.index simplifies and proves, inside",
     "autotvm": "te.autotune(outputs) searches; s.knob(name, choices) leaves a choice open",
@@ -55,3 +74,29 @@ KERNEL = {
     "export_library": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
 }
 """By attribute of a kernel."""
+SCHEDULE = {
+    "get_block": "s[T], or s['name'], is a stage",
+    "get_loops": "s[T].leaf_iter_vars are the loops, s[T].op.axis those of the definition",
+    "get_sref": "s[T], or s['name'], is a stage",
+    "mod": "te.lower(s) is the loop IR",
+    "show": "print(s)",
+    "work_on": "s[T], or s['name'], is a stage of the one function that there is",
+}
+"""By attribute of a schedule."""
+STAGE = {
+    "inline": "s[T].compute_inline()",
+    "at": "s[T].compute_at(s[consumer], axis)",
+    "compute_at_root": "s[T].compute_root()",
+    "decompose_reduction": "a reduction's start is placed by itself; s.rfactor(T, axis) splits it",
+    "annotate": "s[T].pragma(axis, name, value)",
+}
+"""By attribute of a stage."""
+LOWERED = {
+    "body": "print it: the loops of each kernel are in .funcs, nodes of tedsl.ir.nodes",
+    "script": "print it",
+    "show": "print it",
+    "functions": "the kernels are .funcs",
+    "get_global_vars": "the kernels are .funcs",
+    "params": "the arguments are .inputs and .outputs",
+}
+"""By attribute of what `te.lower` gives."""
