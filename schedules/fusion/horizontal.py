@@ -20,8 +20,8 @@ from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
-# The most kernels in one launch, since each adds its outputs to the arguments; and how many of the
-# kernels that others may join are looked at, the latest of them.
+# The most results that kernels in one launch store, each of which is an argument and has code to be
+# compiled; and how many of the kernels that others may join are looked at, the latest of them.
 TOGETHER = 128
 LATEST = 16
 # Partial results that one program combines.
@@ -43,9 +43,9 @@ class Leader:
     """A kernel that others may be fused into: its stage, the elements of its tile, whether it is
     small, so that it leaves most of the device idle, and the stages in the fused kernel.
 
-    `members` run as one so far.  The tile is that of a flat loop, or has two `sides`.  A kernel of
-    whole rows has `tile` rows in a program, the extents of its `rows`, and what is reduced along
-    them, with how long that is.
+    It and those that joined it store so many `results` so far.  The tile is that of a flat loop, or
+    has two `sides`.  A kernel of whole rows has `tile` rows in a program, the extents of its
+    `rows`, and what is reduced along them, with how long that is.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Leader:
     inside: set[str]
     rows: tuple[int | None, ...] | None = None
     folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
-    members: int = 1
+    results: int = 1
     sides: Sides | None = None
 
 
@@ -82,7 +82,8 @@ class Beside:
         """The latest of the leaders in `among` that the kernel of `names`, the first of which
         stores, can run with: no dependence, direct or through other kernels, leads from one to the
         other."""
-        found = [each for each in among if each.members < TOGETHER][-LATEST:]
+        most = TOGETHER - s[names[0]].op.num_outputs
+        found = [each for each in among if each.results <= most][-LATEST:]
         before = self.kernels.needed(s, names) if found else set[str]()
         found = [each for each in found if each.inside.isdisjoint(before)]
         if found and self.kernels.reach_behind(s, names[0]):
@@ -91,10 +92,10 @@ class Beside:
             ]
         return found
 
-    def join(self, names: Sequence[str], leader: Leader, loops: bool) -> None:
+    def join(self, s: Schedule, names: Sequence[str], leader: Leader, loops: bool) -> None:
         """Note that the kernel of `names`, the first of which stores, is fused into another, in its
         loops or its launch."""
-        leader.members += 1
+        leader.results += s[names[0]].op.num_outputs
         leader.inside.update(names)
         self.kernels.join(leader.inside)
         self.joins.append((names[0], leader.name, loops))
@@ -106,7 +107,8 @@ def lead(
     """Later kernels may be fused into `name`; one of two axes only where they share an input."""
     if sides is not None and not _inputs(definitions(s)[name]):
         return
-    beside.leaders.append(Leader(name, tile, small, {name}, sides=sides))
+    results = s[name].op.num_outputs
+    beside.leaders.append(Leader(name, tile, small, {name}, results=results, sides=sides))
 
 
 def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
@@ -163,7 +165,7 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     leader = loops if chosen == "loops" else grid if chosen == "grid" else None
     if leader is not None:
         shared = chosen == "loops"
-        beside.join([_like(s, leader, name, loops=shared)], leader, shared)
+        beside.join(s, [_like(s, leader, name, loops=shared)], leader, shared)
     return leader is not None
 
 
@@ -222,7 +224,7 @@ def join_first(
         if accepts(s, partial(steps, leader=leader)):
             if not flip(s, knob, True):
                 return False
-            beside.join([prepare(s, leader), *names[1:]], leader, loops)
+            beside.join(s, [prepare(s, leader), *names[1:]], leader, loops)
             return True
     return False
 
