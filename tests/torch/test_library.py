@@ -74,6 +74,12 @@ def test_convolutions_pass_on_images() -> None:
     assert kept(lambda x, w: F.conv2d(x, w, groups=96), *deep) == [False]
 
 
+def test_phases_of_a_transposed_convolution_have_to_be_put_in_order() -> None:
+    x, w = given(16, 64, 64, 64), given(64, 128, 3, 3)
+    assert kept(lambda x, w: F.conv_transpose2d(x, w), x, w) == [False]
+    assert kept(lambda x, w: F.conv_transpose2d(x, w, stride=2), x, w) == [True]
+
+
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="older names")
 def test_settings_by_their_newer_names() -> None:
     """Reading the older names raises then."""

@@ -4,11 +4,14 @@ roofline of each.  Imports nothing of the folder.
 What memory bounds takes both as long, and ours computes what is before and behind it on the way.
 What arithmetic bounds is the library's, but for float32 products of full precision: cuBLAS has
 them on CUDA cores, ours in three products of TF32 on tensor cores.  cuDNN computes images with
-channels last, and copies others there and back; ours copies them there.
+channels last, and copies others there and back; ours copies them there.  Ours computes a transposed
+convolution with strides as one of each phase, with as many terms each, and then puts the phases
+between each other.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tedsl.dtypes import DType
@@ -16,7 +19,7 @@ from tedsl.target import Target
 from tedsl.torch import precision
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.importer.registry import Family, entry_of
-from tedsl.torch.lib import fx, pytree
+from tedsl.torch.lib import aten, fx, pytree
 
 THEIRS = {Family.PRODUCT: 0.75, Family.CONVOLUTION: 0.7}
 OURS = {Family.PRODUCT: 0.7, Family.CONVOLUTION: 0.5}
@@ -41,7 +44,12 @@ def is_faster(node: Any, family: Family) -> bool:
     rounded = dtype is not DType.float32 or precision.rounds(convolution)
     theirs = operations / (THEIRS[family] * (gpu.tensor if rounded else gpu.fma)[dtype])
     ours = operations / (OURS[family] * gpu.tensor[dtype]) * (1 if rounded else precision.SPLIT)
+    phased = _phased(node) if convolution else 0.0
+    if phased:
+        ours *= phased
     theirs, ours = max(theirs, memory), max(ours, memory)
+    if phased:
+        ours += 2 * precision.nbytes([result]) / gpu.bandwidth
     if convolution and _is_copied(node):
         image = values[0]
         theirs += 2 * precision.nbytes([image, result]) / gpu.bandwidth
@@ -51,6 +59,18 @@ def is_faster(node: Any, family: Family) -> bool:
 
 def _value(node: Any) -> Any:
     return node.meta["val"]
+
+
+def _phased(node: Any) -> float:
+    """How many terms the phases of a transposed convolution have for each of its own; 0 of others,
+    and without strides."""
+    if node.target is not aten.convolution.default or not node.args[6]:
+        return 0.0
+    window, strides = node.args[1].meta["val"].shape[2:], node.args[3]
+    steps = [*strides, *strides * len(window)][: len(window)]
+    if all(step == 1 for step in steps):
+        return 0.0
+    return prod(-(-size // step) * step / size for size, step in zip(window, steps, strict=True))
 
 
 def _is_copied(node: Any) -> bool:
