@@ -84,6 +84,7 @@ class Weights:
         dram_share, l2_share, tensor_share, mma_share: of the peaks, what a good kernel reaches;
             `mma_share` where matrix units read registers although they could read shared memory.
         latency: seconds until a load of device memory is there.
+        unrolled: iterations of a loop without barriers whose loads are under way at once.
         barrier: seconds of a reduction across the threads of a program.
         issue: instructions that a warp issues per cycle by itself.
         sharpness: of the maximum over units that work side by side; infinite is perfect overlap.
@@ -99,6 +100,7 @@ class Weights:
     mma_share: float = 0.55
     fma_share: float = 0.5
     latency: float = 0.8e-6
+    unrolled: float = 4.0
     barrier: float = 0.15e-6
     issue: float = 0.45
     sharpness: float = 6.0

@@ -272,7 +272,7 @@ class _Model:
             pace = min(4.0, self.weights.issue * self.warps) / 4.0
             special = unit.special / min(1.0, 2 * pace)
             own = max(unit.issue / pace, special, unit.matrix, unit.wide, unit.shared)
-            wait = self._wait(leaf)
+            wait = self._wait(leaf, found)
             inner = leaf.turns[-1] if leaf.turns else None
             if inner is not None and pipelined(self.nest, inner) >= 2:
                 chain = chains.setdefault(id(inner), _Chain())
@@ -438,9 +438,10 @@ class _Model:
         across = found.results < self.warps or found.folded > per_warp
         return self.weights.barrier * (1.0 if across and self.warps > 1 else 0.4)
 
-    def _wait(self, leaf: Leaf) -> float:
+    def _wait(self, leaf: Leaf, found: Operations) -> float:
         """Seconds until what a statement loads is there: once at least, and then as often as
-        something is not in the processor's own cache."""
+        something is not in the processor's own cache.  Loops in which no thread waits for another
+        are unrolled by ptxas, and what several iterations load is under way at once."""
         share = leaf.times or 1.0
         runs = 0.0
         for move in self.by_leaf.get(leaf.place, []):
@@ -448,7 +449,8 @@ class _Model:
             if not move.writes and loaded:
                 missed = max(1.0, move.times * self.asked[move] / loaded)
                 runs = max(runs, min(move.times, missed) / share)
-        return self.weights.latency * runs
+        loops = leaf.turns and found.folded <= 1 and not isinstance(leaf.stmt, Dot)
+        return self.weights.latency * runs / (self.weights.unrolled if loops else 1.0)
 
     # All programs.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.index.affine import stride_of
@@ -59,17 +58,19 @@ IDLE = 1 / 8
 MORE_IDLE, VECTORS = 1 / 6, 1024
 # From so many results on a flat index is no 32-bit number.
 LARGEST = 1 << 31
-# Bytes of one vector access to memory, and those that a program loads in an iteration.
+# Bytes of one vector access to memory, and those that a program loads in an iteration: of aligned
+# rows, and of others, whose elements are loaded one by one.
 ACCESS = 16
-TURN = 8192
-# Bytes in an iteration where elements are loaded one by one, and programs of four warps that fill
-# all SMs hide the latency: two for each thread.
-NARROW_TURN = 1024
+TURN, UNALIGNED_TURN = 8192, 16384
 # Columns of a program's tile: in bytes (a cache line) where there are few of them in aligned rows,
 # else in elements; and where there are many partial results to combine.
 LINE = 128
 WIDE = 128
 PARTS_WIDE = 32
+# Columns and rows of a tile that a program folds from the first row to the last, of aligned rows
+# and of others, as measured on an H200; and the elements of such a tile for each warp.
+WHOLE, UNALIGNED_WHOLE = (64, 8), (128, 64)
+OF_A_WARP = 1024
 # Up to how many partial results the last program combines, where accesses are aligned.
 FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -97,20 +98,20 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         view = definitions(s)
     extent, results = volume(run), volume(root.axes)
     aligned = extent is None or extent * nbytes % ACCESS == 0
-    wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
-    turn = TURN if aligned else TURN // 2
+    many, turn = MANY_PROGRAMS * gpu_of(s).sms, TURN if aligned else UNALIGNED_TURN
+    wide, rows = WIDE, None
     if group.in_parts:
         wide = _wide(results, folded, many)
+    elif extent is not None and _tiles(others, extent, WIDE) >= many:
+        wide, rows = WHOLE if aligned else UNALIGNED_WHOLE
     elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
-    elif not aligned and (extent or 0) > PARTS_WIDE and _leaves_room(gpu_of(s), results):
-        wide, turn = max(PARTS_WIDE, LINE // nbytes), NARROW_TURN
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, padded(extent))
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
-    depth = deepest if group.in_parts else turn // (width * nbytes)
+    depth = deepest if group.in_parts else rows or turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
     enough = (4 if aligned else 8) * many
-    programs = None if extent is None else (volume(others) or 0) * -(-extent // width)
+    programs = None if extent is None else _tiles(others, extent, width)
     parts = _parts(s, view, group, programs, depth, enough)
     if parts > 1:
         name, known = group.inner[0], group.axes[group.inner[0]]
@@ -124,14 +125,13 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     for name in reversed(group.inner):
         _fold_inside(s, s[name], depth, stage, grid)
     if not group.follows:
-        stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
+        warps = max(4, width * depth // OF_A_WARP)
+        stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), warps, width * depth))
 
 
-def _leaves_room(gpu: GpuDevice, results: int | None) -> bool:
-    """True when all SMs hold more programs of four warps than there are wide tiles, of which there
-    are enough to fold each in one piece."""
-    tiles = 0 if results is None else results / WIDE
-    return MANY_PROGRAMS * gpu.sms <= tiles < gpu.sms * gpu.warps_sm // 4
+def _tiles(others: Sequence[Axis], extent: int, width: int) -> int:
+    """How many programs there are with so many of the columns each, whose number is `extent`."""
+    return (volume(others) or 0) * -(-extent // width)
 
 
 def fold_few(s: Schedule, group: Group) -> None:
