@@ -54,9 +54,7 @@ def cast_tensor(a: tensor.Tensor, dtype: DTypeLike) -> tensor.Tensor:
     return elementwise(element, (a,), "cast")
 
 
-def elementwise(
-    function: Callable[..., Expr], operands: Sequence[Operand], name: str
-) -> Any:
+def elementwise(function: Callable[..., Expr], operands: Sequence[Operand], name: str) -> Any:
     """`function` of the elements of tensors and of scalars, as a new tensor; or as an expression
     where a scalar is over axes and the tensors have no dimensions: their elements are meant.
 

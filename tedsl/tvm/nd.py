@@ -89,9 +89,7 @@ class GpuArray:
         return self.tensor.__dlpack_device__()
 
 
-def array(
-    arr: Any, device: Device | None = None, ctx: Device | None = None
-) -> NDArray | GpuArray:
+def array(arr: Any, device: Device | None = None, ctx: Device | None = None) -> NDArray | GpuArray:
     """A copy of an array, a number or nested lists, on a device.
 
     Args:
