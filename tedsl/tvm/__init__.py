@@ -30,6 +30,7 @@ _OWN = {
     **dict.fromkeys(("expr", "make", "stmt"), "tir"),
     "build": "driver:build",
     "build_config": "transform:build_config",
+    "decl_buffer": "tir:decl_buffer",
     **{each: f"packed:{each}" for each in ("call_packed", "get_global_func", "register_func")},
 }
 """Names that are not those of `te`, and names of older versions: where each is."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from tedsl.runtime.like_module import Device
 from tedsl.target import Target, TargetKind
 
-
 _ELSEWHERE = ("aocl", "hexagon", "metal", "opencl", "rocm", "sdaccel", "vulkan", "webgpu")
 """Kinds of devices that there are in TVM alone."""
 

@@ -355,6 +355,7 @@ def test_numbers_as_constants() -> None:
 
 def test_names_of_older_versions() -> None:
     assert tvm.make.Select is tvm.expr.Select is tvm.tir.Select
+    assert tvm.decl_buffer is tvm.tir.decl_buffer
     assert tvm._ffi.base.TVMError is tvm.TVMError
 
 
@@ -371,3 +372,18 @@ def test_tensors_without_dimensions_are_scalars() -> None:
     np.testing.assert_array_equal(got[1], np.maximum(a, 2))
     with pytest.raises(te.ExprError, match=r"over the axis k meets a whole tensor"):
         A[k] * A  # pyright: ignore[reportUnusedExpression]
+
+
+@pytest.mark.cpu
+def test_reductions_of_topi_keep_the_dtype() -> None:
+    """Sums are wide within, and rounded once."""
+    for dtype in ("float16", "int8", "float32"):
+        A = te.placeholder((3, 64), dtype, name="A")
+        B = tvm.topi.sum(A, axis=1)
+        a = np.ones((3, 64), dtype)
+        out = tvm.nd.empty((3,), dtype)
+        with tvm.target.Target("llvm"):
+            s = tvm.topi.testing.get_reduce_schedule("llvm")(B)
+            tvm.build(s, [A, B], "llvm")(a, out)
+        assert B.dtype == dtype and out.numpy().tolist() == [64] * 3
+    assert tvm.topi.util is tvm.topi.utils
