@@ -14,7 +14,7 @@ from tedsl.build import build as build_one
 from tedsl.errors import BackendError
 from tedsl.slips import suggests
 
-__all__ = ["Functions", "build", "lower", "schedule_to_module"]
+__all__ = ["Functions", "build", "build_module", "lower", "schedule_to_module"]
 __path__: Sequence[str] = ()
 build_module = sys.modules[__name__]
 schedule_to_module = lower
