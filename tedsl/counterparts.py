@@ -33,7 +33,7 @@ PACKAGE = {
     "call_extern": "te.extern(shape, inputs, fcompute), or te.c_function",
     "call_pure_extern": "te.exp and its like; te.llvm_function and te.triton_snippet for others",
     "call_intrin": "te.exp and its like; te.decl_tensor_intrin for whole loops",
-    "call_packed": "te.extern(shape, inputs, fcompute) with a Python function",
+    "call_packed": "te.extern(shape, inputs, fcompute) with a Python function; tvm.tir has it",
     "load_module": "te.replay(outputs, trace) and te.build make the kernel again",
     "logaddexp": "write te.maximum(a, b) + te.log1p(te.exp(-te.abs(a - b)))",
     "trace": "write te.sum(A[k, k], axis=k) over k = te.reduce_axis((0, n))",

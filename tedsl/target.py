@@ -37,7 +37,6 @@ class TargetKind(StrEnum):
 
 _OF_TVM = {
     "attrs": "a target has a kind and an arch; str(target) has both",
-    "keys": "a target has a kind, whose name is target.kind.name",
     "with_host": "leave it out: there is no host to choose",
 }
 
@@ -50,7 +49,7 @@ class Target:
 
     Args:
         target: as `te.build` takes it, or TVM's `{"kind": "cuda", "arch": "sm_80"}`.
-        arch: the architecture, where the text does not have it.
+        arch: the architecture, where the text does not have it; or `host`, as TVM has it second.
         host: TVM's other target, for what calls a kernel; there is nothing to choose here.
     """
 
@@ -67,7 +66,7 @@ class Target:
             options = (f" -{key}={value}" for key, value in target.items() if key != "kind")
             target = f"{target.get('kind', '')}{''.join(options)}"
         kind, of_text = _parts(target)
-        if arch is not None:
+        if arch is not None and not _is_host(arch):
             kind, of_text = _parts(f"{kind.value}:{arch}")
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "arch", of_text)
@@ -95,6 +94,11 @@ class Target:
         """The target of the innermost block around; None where there is none, as `allow_none`
         says: no target has to be chosen before kernels are built."""
         return _around.get()[-1] if _around.get() else None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """TVM's words for what it is: scripts ask whether `"cpu"` or `"gpu"` is among them."""
+        return ("cuda", "gpu") if self.is_triton else ("cpu",)
 
     @property
     def max_num_threads(self) -> int:
@@ -153,6 +157,11 @@ def _parts(target: TargetKind | str | Target) -> tuple[TargetKind, str | None]:
         facts=[("allowed", f"cpu, cuda, {names}, triton-interpret")],
         hint=meant if close else 'use "cpu", or "cuda" for an NVIDIA GPU: there are no others',
     )
+
+
+def _is_host(text: object) -> bool:
+    """True for a target of what calls a kernel, by which nothing changes."""
+    return str(text).split(" ")[0] in ("c", "cpu", "llvm", "stackvm")
 
 
 def _as_here(text: str) -> str:

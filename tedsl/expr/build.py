@@ -268,7 +268,12 @@ def truncmod(a: Operand, b: Operand) -> Expr:
     x, y = promote(a, b)
     if x.dtype.is_float:
         return sub(x, mul(y, truncdiv(x, y)))
-    return binary(BinaryOp.TRUNCMOD, x, y)
+    return fmod(x, y)
+
+
+def fmod(a: Operand, b: Operand) -> Expr:
+    """The remainder with the sign of `a`, exact as C's `fmod` is."""
+    return binary(BinaryOp.TRUNCMOD, *promote(a, b))
 
 
 def power(a: Operand, b: Operand) -> Expr:

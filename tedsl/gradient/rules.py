@@ -143,6 +143,8 @@ def _binary(node: Binary, g: Expr) -> tuple[Expr, Expr]:
         case BinaryOp.ATAN2:  # the angle of (x = b, y = a)
             square = a * a + b * b
             return g * b / square, -(g * a / square)
+        case BinaryOp.TRUNCMOD:  # a - b * trunc(a / b), with steps that have no slope
+            return g, -(g * build.unary(UnaryOp.TRUNC, a / b))
         case BinaryOp.MIN | BinaryOp.MAX:
             raise InternalError(f"{node.op} is a choice; the sweep takes it apart")
         case _:

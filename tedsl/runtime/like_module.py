@@ -6,24 +6,29 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tedsl.detect import gpu_here
+from tedsl.expr import build
 from tedsl.runtime.timing import measure, measure_cuda
 
 
 def convert(value: Any) -> Any:
-    """The value itself: numbers, texts and lists need no other form here."""
-    return value
+    """A number as a constant, whose `value` and `astype` scripts ask for; in lists too.  Others are
+    what they are."""
+    if isinstance(value, (list, tuple)):
+        return [convert(each) for each in cast("Sequence[object]", value)]
+    return build.as_expr(value) if isinstance(value, (bool, int, float)) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A place for arrays: of `device_type` "cpu" or "cuda", the number `index` of its kind."""
+    """A place for arrays: of `device_type` "cpu" or "cuda", the number `index` of its kind; others
+    do not exist."""
 
     device_type: str
     index: int = 0
@@ -31,7 +36,7 @@ class Device:
     @property
     def exist(self) -> bool:
         """Whether there is such a device here."""
-        return self.device_type == "cpu" or gpu_here() is not None
+        return self.device_type == "cpu" or (self.device_type == "cuda" and gpu_here() is not None)
 
     def sync(self) -> None:
         """Wait for the kernels that were launched on it."""

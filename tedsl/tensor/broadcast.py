@@ -7,7 +7,7 @@ symbolic ones provably so.  Each call makes one `ComputeOp`; nothing is computed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
@@ -54,10 +54,9 @@ def cast_tensor(a: tensor.Tensor, dtype: DTypeLike) -> tensor.Tensor:
     return elementwise(element, (a,), "cast")
 
 
-def elementwise(
-    function: Callable[..., Expr], operands: Sequence[Operand], name: str
-) -> tensor.Tensor:
-    """`function` of the elements of tensors and of scalars, as a new tensor.
+def elementwise(function: Callable[..., Expr], operands: Sequence[Operand], name: str) -> Any:
+    """`function` of the elements of tensors and of scalars, as a new tensor; or as an expression
+    where a scalar is over axes and the tensors have no dimensions: their elements are meant.
 
     Its tag is `broadcast` where several tensors meet and `elemwise` otherwise.
 
@@ -69,6 +68,10 @@ def elementwise(
     Raises:
         ExprError: shapes that do not broadcast, or a scalar that uses an axis.
     """
+    over_axes = any(isinstance(each, Expr) and _axis_in(each) is not None for each in operands)
+    if over_axes and not any(each.ndim for each in operands if isinstance(each, tensor.Tensor)):
+        elements = (tensor.read(t, ()) if isinstance(t, tensor.Tensor) else t for t in operands)
+        return function(*elements)
     for each in operands:
         if isinstance(each, Expr):
             _check_scalar(name, each)
@@ -137,10 +140,14 @@ def same_extent(a: Expr, b: Expr) -> bool:
 
 
 def _check_scalar(name: str, expr: Expr) -> None:
-    for node in walk(expr):
-        if isinstance(node, Axis):
-            raise ExprError(
-                f"an expression over the axis {node.name} meets a whole tensor",
-                subject=name,
-                hint="index the tensor, e.g. A[i, j], so that both are elements",
-            )
+    axis = _axis_in(expr)
+    if axis is not None:
+        raise ExprError(
+            f"an expression over the axis {axis.name} meets a whole tensor",
+            subject=name,
+            hint="index the tensor, e.g. A[i, j], so that both are elements",
+        )
+
+
+def _axis_in(expr: Expr) -> Axis | None:
+    return next((node for node in walk(expr) if isinstance(node, Axis)), None)

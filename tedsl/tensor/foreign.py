@@ -192,7 +192,7 @@ def as_foreign(subject: str, function: object) -> PythonFunction | CFunction:
     return PythonFunction(call, False, _label(call))
 
 
-_STATEMENTS = frozenset({"call_packed", "call_extern", "call_intrin", "ir_builder"})
+_STATEMENTS = frozenset({"call_extern", "call_intrin", "ir_builder"})
 
 
 def _callable(subject: str, function: object) -> Call:
@@ -216,9 +216,9 @@ def _check_no_statement(subject: str, call: Call) -> None:
         f"fcompute builds statements ({', '.join(sorted(used))}); here it is called when the "
         "kernel runs, on arrays",
         subject=subject,
-        hint="call_packed(f, ins[0], outs[0]) becomes a Python function: def f(ins, outs): "
-        "outs[0][...] = ...; a C function is te.c_function(address); loops of ir_builder are "
-        "te.compute or te.scan, or a Triton kernel as gpu=te.triton_kernel(source, grid)",
+        hint="call a Python function: def f(ins, outs): outs[0][...] = ...; a C function is "
+        "te.c_function(address); loops of ir_builder are te.compute or te.scan, or a Triton kernel "
+        "as gpu=te.triton_kernel(source, grid)",
     )
 
 

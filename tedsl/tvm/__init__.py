@@ -1,10 +1,12 @@
 """TVM's module, for scripts of which only the imports change: `from tedsl import tvm`, then
 `from tedsl.tvm import te, topi`.
 
-All that is here are the names of `tedsl`, in which both are the same: `tvm.build` is `te.build`.
+All that is here are the names of `tedsl`, in which both are the same: `tvm.lower` is `te.lower`.
 What only TVM's scripts use is in the files of this folder, loaded when it is asked for.
 
 - `modules`: TVM's modules by their paths, in imports too
+- `driver`: `tvm.build` with TVM's arguments, of several functions too
+- `packed`: functions by name, for `call_packed` in externs
 - `nd`, `devices`: arrays that say `numpy()`, and where they are
 - `tir`, `testing`, `topi`, `transform`, `error`: what scripts take from these modules
 - `topi_utils`, `topi_tags`: what TOPI's schedules look at
@@ -24,14 +26,27 @@ from typing import Any
 from tedsl.errors import ExprError
 from tedsl.slips import also
 
+_OWN = {
+    **dict.fromkeys(("expr", "make", "stmt"), "tir"),
+    "build": "driver:build",
+    "build_config": "transform:build_config",
+    "decl_buffer": "tir:decl_buffer",
+    **{each: f"packed:{each}" for each in ("call_packed", "get_global_func", "register_func")},
+}
+"""Names that are not those of `te`, and names of older versions: where each is."""
+
 
 def __getattr__(name: str) -> Any:
     """A module of TVM's, or the name in `tedsl`."""
     if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module 'tedsl.tvm' has no attribute {name!r}")
-    if name in ("container", "ir", "runtime", "target"):
+    if name in ("_ffi", "container", "ir", "runtime", "target"):
         made = importlib.import_module("tedsl.tvm.modules").Namespace(f"tedsl.tvm.{name}")
         return globals().setdefault(name, made)
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        loaded = importlib.import_module(f"tedsl.tvm.{module}")
+        return globals().setdefault(name, getattr(loaded, attribute) if attribute else loaded)
     return getattr(importlib.import_module("tedsl"), name)
 
 

@@ -9,17 +9,24 @@ from __future__ import annotations
 from tedsl.runtime.like_module import Device
 from tedsl.target import Target, TargetKind
 
+_ELSEWHERE = ("aocl", "hexagon", "metal", "opencl", "rocm", "sdaccel", "vulkan", "webgpu")
+"""Kinds of devices that there are in TVM alone."""
+
 
 def device(dev_type: str, dev_id: int = 0) -> Device:
     """The device of a target.
 
     Args:
-        dev_type: `"cpu"`, `"cuda"` or a target's text, `"llvm"`.
+        dev_type: `"cpu"`, `"cuda"` or a target's text, `"llvm"`; of a kind that only TVM has, as
+            `"vulkan"` is, it is a device that does not exist.
         dev_id: its number, of several.
 
     Raises:
         BackendError: there is no such target.
     """
+    elsewhere = str(dev_type).split(" ")[0]
+    if elsewhere in _ELSEWHERE:
+        return Device(elsewhere, dev_id)
     kind = Target.parse(dev_type).kind
     return Device("cuda" if kind is TargetKind.CUDA else "cpu", dev_id)
 

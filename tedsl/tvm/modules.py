@@ -10,6 +10,11 @@ from typing import Any
 ROOT = "tedsl.tvm."
 _LISTS = {"Array": "builtins:list", "Map": "builtins:dict"}
 NAMES: dict[str, Mapping[str, str]] = {
+    "_ffi": {
+        "base": "tedsl.tvm.error",
+        "get_global_func": "tedsl.tvm.packed:get_global_func",
+        "register_func": "tedsl.tvm.packed:register_func",
+    },
     "container": _LISTS,
     "ir": {**_LISTS, "IRModule": "tedsl.ir.nodes:Module", "Range": "tedsl.expr.nodes:Range"},
     "runtime": {
@@ -21,6 +26,7 @@ NAMES: dict[str, Mapping[str, str]] = {
     },
     "target": {
         "Target": "tedsl.target:Target",
+        "build_config": "tedsl.tvm.transform:build_config",
         "create": "tedsl.target:Target",
         "cuda": "tedsl.tvm.devices:target_of_cuda",
     },

@@ -89,22 +89,26 @@ class GpuArray:
         return self.tensor.__dlpack_device__()
 
 
-def array(arr: Any, device: Device | None = None) -> NDArray | GpuArray:
+def array(arr: Any, device: Device | None = None, ctx: Device | None = None) -> NDArray | GpuArray:
     """A copy of an array, a number or nested lists, on a device.
 
     Args:
         arr: the values; lists are float32, as TVM's are.
         device: by default the processor.
+        ctx: what `device` was called before.
     """
     known = arr if hasattr(arr, "dtype") else np.asarray(arr, "float32")
     values = known.numpy() if isinstance(known, GpuArray) else known
-    made = empty(values.shape, values.dtype, device)
+    made = empty(values.shape, values.dtype, device or ctx)
     made.copyfrom(values)
     return made
 
 
 def empty(
-    shape: Sequence[int] | int, dtype: DTypeLike = DType.float32, device: Device | None = None
+    shape: Sequence[int] | int,
+    dtype: DTypeLike = DType.float32,
+    device: Device | None = None,
+    ctx: Device | None = None,
 ) -> NDArray | GpuArray:
     """An array of no particular values.
 
@@ -112,10 +116,12 @@ def empty(
         shape: its extents.
         dtype: the type of its elements.
         device: by default the processor.
+        ctx: what `device` was called before.
 
     Raises:
         ExprError: there is no such dtype.
     """
+    device = device or ctx
     extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
     kind = as_dtype(dtype)
     if device is None or device.device_type == "cpu":

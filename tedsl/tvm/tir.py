@@ -8,11 +8,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from tedsl.dtypes import DType
 from tedsl.expr import nodes
 from tedsl.expr.nodes import Axis, BinaryOp, CompareOp, Expr, Reduce, UnaryOp
+from tedsl.ir.nodes import Module
 from tedsl.slips import no_attribute
 from tedsl.tvm.modules import of_te
+from tedsl.tvm.packed import call_packed
 
 _Holds = Callable[[Any], bool]
 _Builds = Callable[..., Any]
@@ -105,7 +109,7 @@ _KINDS: dict[str, tuple[str | _Builds, _Holds]] = {
 _LOOPS = "the loops of te.lower are nodes of tedsl.ir.nodes; print(te.lower(s)) shows them"
 _STATEMENTS = {
     **dict.fromkeys(("For", "Block", "Store", "BufferStore", "Evaluate", "AttrStmt"), _LOOPS),
-    **dict.fromkeys(("Allocate", "SeqStmt", "Stmt", "PrimFunc", "stmt_functor"), _LOOPS),
+    **dict.fromkeys(("Allocate", "SeqStmt", "Stmt", "stmt_functor"), _LOOPS),
     "IfThenElse": _LOOPS + "; te.if_then_else is the expression",
     "ir_builder": "loops of ir_builder are te.compute or te.scan; code of others te.extern",
     "transform": "te.build and te.lower choose the passes; te.lower(s, dump=print) shows them",
@@ -114,7 +118,11 @@ _STATEMENTS = {
 IterVar = Axis
 PrimExpr = Expr
 
-__all__ = ["IterVar", "PrimExpr", "Reduce", "decl_buffer"]
+PrimFunc = Module
+Buffer = np.ndarray
+"""What functions of `te.extern` are passed."""
+
+__all__ = ["Buffer", "IterVar", "PrimExpr", "PrimFunc", "Reduce", "call_packed", "decl_buffer"]
 
 
 def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: Any) -> Any:

@@ -55,7 +55,7 @@ Along = int | Sequence[int] | None
 
 
 def _reduction(name: str) -> Callable[..., Tensor]:
-    """`topi.<name>(data, axis=None, keepdims=False)`."""
+    """`topi.<name>(data, axis=None, keepdims=False)`, of the dtype of `data`."""
     folds: Any = getattr(reduce, name)
 
     def reduced(data: Tensor, axis: Along = None, keepdims: bool = False) -> Tensor:
@@ -66,7 +66,8 @@ def _reduction(name: str) -> Callable[..., Tensor]:
 
         def element(*indices: Any) -> Any:
             at: dict[int, Any] = {**dict(zip(kept, indices, strict=True)), **folded}
-            return folds(data[tuple(at[n] for n in range(data.ndim))], axis=list(folded.values()))
+            value = data[tuple(at[n] for n in range(data.ndim))]
+            return math.cast(folds(value, axis=list(folded.values())), data.dtype)
 
         return compute(shape, element, name=f"{data.name}_red")
 
@@ -158,10 +159,17 @@ class _Names(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("schedule_"):
             return self._schedule
+        if self._name == "testing" and name.startswith("get_") and name.endswith("_schedule"):
+            return _of_target
         return _named(f"topi.{self._name}", name)
 
     def _schedule(self, outs: Any, *_: Any) -> Any:
         return importlib.import_module("tedsl.build").schedule_for(outs, self._target)
+
+
+def _of_target(target: Any) -> Callable[..., Any]:
+    """TOPI's `get_elemwise_schedule(target)` and its like: the default rules of a target."""
+    return lambda outs: importlib.import_module("tedsl.build").schedule_for(outs, target)
 
 
 def _named(where: str, name: str) -> Any:
@@ -198,7 +206,9 @@ _KNOWN: dict[str, Any] = {
     "softmax": softmax,
     "transpose": transpose,
     "tag": topi_tags,
+    "util": topi_utils,
     "utils": topi_utils,
+    "testing": _Names("testing"),
     "nn": _Names("nn"),
     "generic": _Names("generic"),
     "x86": _Names("x86", "cpu"),

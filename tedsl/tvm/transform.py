@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from tedsl.tvm.modules import of_te
 
-__all__ = ["PassContext"]
+__all__ = ["PassContext", "build_config"]
 
 
 def PassContext(
@@ -22,6 +22,11 @@ def PassContext(
     `te.lower(s, dump=print)` shows what each does.
     """
     return nullcontext()
+
+
+def build_config(**config: object) -> AbstractContextManager[None]:
+    """What `PassContext(config=...)` was called before."""
+    return PassContext(config=config)
 
 
 __getattr__ = of_te

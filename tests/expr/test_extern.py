@@ -117,7 +117,7 @@ def test_results_must_fit(made: Any, reason: str) -> None:
 
 
 def statement(ins: Any, outs: Any) -> Any:
-    return te.tir.call_packed("tvm.contrib.cblas.matmul", ins[0], outs[0])  # type: ignore[attr-defined]
+    return te.tir.call_extern("int32", "matmul", ins[0], outs[0])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

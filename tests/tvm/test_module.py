@@ -101,8 +101,8 @@ def test_names_of_tir_are_those_of_te() -> None:
     want = np.where(np.arange(8) > 3, value, np.exp(value)) * ([0] * 2 + [1] * 4 + [0] * 2)
     np.testing.assert_allclose(te.evaluate(y, {x: value})[0], want, 1e-6)
     assert isinstance(te.reduce_axis((0, 3)), tvm.tir.IterVar) and tvm.tir.StringImm("a") == "a"
-    with pytest.raises(AttributeError, match=r"no attribute 'call_packed'\n  do .*te\.extern"):
-        getattr(tvm.tir, "call_packed")  # noqa: B009
+    with pytest.raises(AttributeError, match=r"no attribute 'call_extern'\n  do .*te\.extern"):
+        getattr(tvm.tir, "call_extern")  # noqa: B009
 
 
 def test_tests_of_tvm() -> None:
@@ -139,9 +139,9 @@ def test_of_targets(target: str, dev: Any) -> None:
 def test_both_modules_have_the_same_names() -> None:
     for name in ("nd", "tir", "testing", "cpu", "cuda", "gpu", "device", "context", "te", "tvm"):
         assert getattr(tvm, name) is getattr(tedsl, name)
-    assert tvm.build is tedsl.build and tvm.te is tedsl
+    assert tvm.lower is tedsl.lower and tvm.te is tedsl
     with pytest.raises(AttributeError, match=r"no attribute 'get_global_func'\n  do "):
-        getattr(tvm, "get_global_func")  # noqa: B009
+        getattr(tedsl, "get_global_func")  # noqa: B009
 
 
 @pytest.mark.cpu
@@ -256,3 +256,134 @@ def test_the_target_of_a_block() -> None:
             assert "for i" in str(te.lower(s)) and str(te.build(s, cache=False).target) == "cpu"
         assert tvm.target.Target.current() is chosen
     assert tvm.target.Target.current() is None
+
+
+@pytest.mark.cpu
+def test_build_as_older_versions_call_it() -> None:
+    """A host as the fourth argument or by name, `binds=`, a context of options around."""
+    A, B, C, s = vector_add()
+    a = np.arange(5, dtype="float32")
+    with tvm.build_config(offset_factor=4), tvm.target.build_config(restricted_func=False):
+        buffer = tvm.tir.decl_buffer(A.shape, A.dtype, name="A", offset_factor=8)
+        kernels = [
+            tvm.build(s, [A, B, C], "llvm", "llvm", name="add"),
+            tvm.build(s, args=[A, B, C], target="llvm", target_host="stackvm"),
+            tvm.build(s, [A, B, C], "llvm", binds={A: buffer}),
+            tvm.driver.build(s, [A, B, C], tvm.target.Target("llvm", "llvm")),
+        ]
+    for kernel in kernels:
+        out = tvm.nd.empty((5,), ctx=tvm.cpu())
+        kernel(tvm.nd.array(a, ctx=tvm.cpu()), a, out)
+        np.testing.assert_array_equal(out.asnumpy(), 2 * a)
+    module = tvm.driver.build_module.schedule_to_module(s, [A, B, C])
+    assert isinstance(module["main"], tvm.tir.PrimFunc)
+
+
+@pytest.mark.cpu
+def test_a_module_of_several_functions() -> None:
+    A, B, C, s = vector_add()
+    D = te.compute(A.shape, lambda i: A[i] * 3.0, name="D")
+    add = tvm.lower(s, [A, B, C], name="add")
+    triple = tvm.lower(te.create_schedule(D.op), [A, D], name="triple")
+    module = tvm.build([add, triple], "llvm")
+    a, out = np.arange(5, dtype="float32"), np.zeros(5, "float32")
+    module["add"](a, a, out)
+    np.testing.assert_array_equal(out, 2 * a)
+    module.get_function("triple")(a, out)
+    np.testing.assert_array_equal(out, 3 * a)
+    assert "define" in module.get_source()
+    tvm.build({"llvm": triple})["triple"](a, out)
+    with pytest.raises(te.BackendError, match=r"no function 'other'\n  functions add, triple"):
+        module["other"]
+    with pytest.raises(AttributeError, match=r"several functions has no attribute 'get_sourc'"):
+        getattr(module, "get_sourc")  # noqa: B009
+
+
+@pytest.mark.cpu
+def test_functions_by_name_in_externs() -> None:
+    """`call_packed` calls what is registered when the kernel runs; arrays have TVM's methods."""
+    A = te.placeholder((6,), name="A")
+    B = te.compute((6,), lambda i: A[i] + 1.0, name="B")
+
+    def statement(ins: Any, outs: Any) -> Any:
+        assert isinstance(ins[0], tvm.tir.Buffer) and isinstance(ins[0], te.schedule.Buffer)
+        return tvm.tir.call_packed("tests.scaled", ins[0], outs[0])
+
+    C = te.extern((6,), [B], statement, name="C")
+    kernel = tvm.build(te.create_schedule(C.op), [A, C], "llvm")
+    a, out = np.arange(6, dtype="float32"), np.zeros(6, "float32")
+    with pytest.raises(te.ExprError, match=r"registered as 'tests.scaled'(.|\n)*register_func"):
+        kernel(a, out)
+
+    @tvm.register_func("tests.scaled")
+    def scaled(x: Any, y: Any) -> None:
+        tvm.nd.array(x.asnumpy() * 2).copyto(y)
+
+    kernel(a, out)
+    np.testing.assert_array_equal(out, 2 * (a + 1))
+    assert tvm.get_global_func("tests.scaled") is scaled
+
+    @tvm.register_func
+    def tests_copied(x: Any, y: Any) -> None:
+        x.copyto(y)
+
+    assert tvm._ffi.get_global_func("tests_copied") is tests_copied
+    assert tvm.get_global_func("tests.none", allow_missing=True) is None
+    with pytest.raises(te.ExprError, match=r"fcompute builds statements \(ir_builder\)"):
+        te.extern((6,), [A], lambda ins, outs: tvm.tir.ir_builder.create())
+
+
+def test_devices_of_others_do_not_exist() -> None:
+    for name in ("vulkan", "opencl -device=intel_graphics", "metal", "rocm"):
+        assert not tvm.context(name, 0).exist and not tvm.testing.device_enabled(name)
+    with pytest.raises(te.BackendError, match=r"unknown target 'vulcan'"):
+        tvm.device("vulcan")
+    assert tvm.target.Target("llvm").keys == ("cpu",)
+    assert "gpu" in tvm.target.Target("cuda", "llvm").keys
+
+
+def test_numbers_as_constants() -> None:
+    n = tvm.runtime.convert(6)
+    assert n.value == 6 and n.astype("float32").dtype == "float32" and list(range(n)) == [*range(6)]
+    A = te.placeholder((n,), name="A")
+    B = te.compute(A.shape, lambda i: A[i], name="B")
+    s = te.create_schedule(B.op)
+    assert te.schedule.InferBound(s)[B.op.axis[0]].extent.value == 6
+    s[B].split(B.op.axis[0], factor=tvm.convert(3))
+    assert tvm.convert("text") == "text" and tvm.convert([2])[0].value == 2
+
+
+def test_names_of_older_versions() -> None:
+    assert tvm.make.Select is tvm.expr.Select is tvm.tir.Select
+    assert tvm.decl_buffer is tvm.tir.decl_buffer
+    assert tvm._ffi.base.TVMError is tvm.TVMError
+
+
+@pytest.mark.cpu
+def test_tensors_without_dimensions_are_scalars() -> None:
+    A, scale = te.placeholder((4,), name="A"), te.placeholder((), name="scale")
+    k = te.reduce_axis((0, 4), name="k")
+    B = te.compute((), lambda: te.sum(A[k] * scale, axis=k), name="B")
+    C = te.compute((), lambda: B + 1, name="C")
+    D = te.compute((4,), lambda i: te.maximum(A[i], scale), name="D")
+    a = np.arange(4, dtype="float32")
+    got = te.evaluate([C, D], {A: a, scale: np.float32(2)})
+    np.testing.assert_array_equal(got[0], 13)
+    np.testing.assert_array_equal(got[1], np.maximum(a, 2))
+    with pytest.raises(te.ExprError, match=r"over the axis k meets a whole tensor"):
+        A[k] * A  # pyright: ignore[reportUnusedExpression]
+
+
+@pytest.mark.cpu
+def test_reductions_of_topi_keep_the_dtype() -> None:
+    """Sums are wide within, and rounded once."""
+    for dtype in ("float16", "int8", "float32"):
+        A = te.placeholder((3, 64), dtype, name="A")
+        B = tvm.topi.sum(A, axis=1)
+        a = np.ones((3, 64), dtype)
+        out = tvm.nd.empty((3,), dtype)
+        with tvm.target.Target("llvm"):
+            s = tvm.topi.testing.get_reduce_schedule("llvm")(B)
+            tvm.build(s, [A, B], "llvm")(a, out)
+        assert B.dtype == dtype and out.numpy().tolist() == [64] * 3
+    assert tvm.topi.util is tvm.topi.utils

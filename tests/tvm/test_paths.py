@@ -144,8 +144,8 @@ def test_targets() -> None:
     assert Target("llvm").max_num_threads == 1 and Target.current(allow_none=True) is None
     with pytest.raises(te.BackendError, match=r"unknown target 'nvidia/(.|\n)*mean cuda"):
         Target("nvidia/geforce-rtx-3070")
-    with pytest.raises(AttributeError, match=r"a target has no attribute 'keys'\n  do +\S"):
-        getattr(Target("cuda"), "keys")  # noqa: B009
+    with pytest.raises(AttributeError, match=r"a target has no attribute 'attrs'\n  do +\S"):
+        getattr(Target("cuda"), "attrs")  # noqa: B009
     assert tvm.runtime.enabled("llvm") and not tvm.runtime.enabled("rocm")
 
 
@@ -263,3 +263,15 @@ def test_what_scripts_ask_intrinsics_and_modules() -> None:
     kernel = tvm.build(lowered, target="llvm")
     assert kernel.get_function("main") is kernel and kernel.type_key == "llvm"
     assert isinstance(kernel, tvm.runtime.Module)
+
+
+def test_a_group_of_one_stage_is_in_a_larger_one() -> None:
+    x = te.compute((8, 8), lambda i, j: te.const(1.0, "float32"), name="x")
+    x1 = te.compute(x.shape, lambda *i: x(*i) + 1, name="x1")
+    x2 = te.compute(x.shape, lambda *i: x1(*i) + 2, name="x2")
+    s = te.create_schedule(x2.op)
+    small = s.create_group(outputs=x1, inputs=x)
+    large = s.create_group(outputs=x1, inputs=x, include_inputs=True)
+    assert small.group == large and large.group is None
+    assert s[x].group == large and s[x1].group == small
+    assert (small.num_child_stages, large.num_child_stages) == (1, 2)

@@ -428,3 +428,21 @@ def test_what_threads_are_given() -> None:
     m = made()
     with pytest.raises(te.ScheduleError, match=r"tile has no argument z_factor(.|\n)*x_factor"):
         m.s[m.C].tile(m.i, m.j, 4, z_factor=3)
+
+
+@pytest.mark.ptxas
+def test_fmod_is_exact() -> None:
+    """As C's: no rounding of the quotient is seen in the remainder."""
+    A, B = te.placeholder((512,), name="A"), te.placeholder((512,), name="B")
+    C = te.compute((512,), lambda i: te.fmod(A[i], B[i]), name="C")
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-256, 256, size=512).astype("float32")
+    b = rng.uniform(0.1, 256, size=512).astype("float32")
+    for target in ("cpu", "triton-interpret"):
+        kernel = te.build(te.create_schedule(C.op), target)
+        np.testing.assert_array_equal(kernel(a, b), np.fmod(a, b))
+    assert "libdevice.fmod" in te.build(te.create_schedule(C.op), "cuda:sm_90").source
+    head = te.placeholder((512,), name="head")
+    got = te.evaluate(te.gradient(C, [A, B], head), {A: a, B: b, head: np.ones(512, "float32")})
+    np.testing.assert_array_equal(got[0], np.ones(512))
+    np.testing.assert_array_equal(got[1], -np.trunc(a / b))

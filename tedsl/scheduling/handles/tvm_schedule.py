@@ -10,6 +10,8 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Const, Expr, Range
 from tedsl.expr.visit import reads
@@ -31,6 +33,7 @@ __all__ = [
     "AutoInlineBroadcast",
     "AutoInlineElemWise",
     "AutoInlineInjective",
+    "Buffer",
     "Fuse",
     "InferBound",
     "IterVar",
@@ -44,6 +47,8 @@ __all__ = [
 ]
 
 Rebase, Singleton = Unit, Unit
+Buffer = np.ndarray
+"""What functions of `te.extern` are passed."""
 
 
 class IterVar:

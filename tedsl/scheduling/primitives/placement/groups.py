@@ -43,7 +43,7 @@ class Group:
     @property
     def group(self) -> Group | None:
         """The smallest group that has all of its stages and more."""
-        return smallest(self.schedule, self.names)
+        return smallest(self.schedule, self.names, apart=True)
 
     @property
     def attach_ivar(self) -> Axis | None:
@@ -202,13 +202,13 @@ class GroupMethods(ScheduleHandle):
         return tuple(self.resolve(item, "create_group", site) for item in items)
 
 
-def smallest(schedule: Schedule, names: Sequence[str]) -> Group | None:
-    """The smallest group that has these stages and more, or one stage alone."""
+def smallest(schedule: Schedule, names: Sequence[str], apart: bool = False) -> Group | None:
+    """The smallest group that has these stages, and others as well where they are a group."""
     wanted = set(names)
     around = [
         group
         for group in schedule.groups
-        if wanted <= set(group.names) and (len(names) == 1 or wanted != set(group.names))
+        if wanted <= set(group.names) and not (apart and wanted == set(group.names))
     ]
     return min(around, key=lambda group: len(group.names), default=None)
 
