@@ -61,8 +61,8 @@ STEPS = 4
 SHORTER = 0.97
 # What is so much longer by this model may still be shorter on a device.
 PERHAPS = 1.1
-# Split-K: K of a part that is worth a program, and how much of the time of a GEMM in whole its parts
-# may take where something is worth keeping it so.
+# Split-K: K of a part that is worth a program, and how much of the time of a GEMM in whole its
+# parts may take where something is worth keeping it so.
 LONG = 512
 SURE = 0.9
 

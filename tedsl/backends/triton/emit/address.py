@@ -184,7 +184,7 @@ def _one_by_one(printer: Printer, access: Sequence[tuple[Expr, Expr]]) -> bool:
     but lanes is in the offsets, LLVM knows how far the elements of a thread are apart, and they
     have one address instead of one each."""
     over = [step for index, step in access if printer.info(index).dims]
-    return len(over) > 1 and any(isinstance(n, Const) and n.value & 1 for n in over[:-1])
+    return len(over) > 1 and any(isinstance(n, Const) and int(n.value) & 1 for n in over[:-1])
 
 
 def _parts(
