@@ -140,7 +140,7 @@ def _contraction(s: Schedule, view: View, group: Group, target: Target) -> Rule:
     alone = known and not group.in_parts and not group.apart and not group.follows
     if not windows or not alone or shape is None:
         return contract
-    if product_of(s, s[group.root], op, shape) is not None:
+    if product_of(s, s[group.root], group.inner[0], op, shape) is not None:
         return contract
     usual = quickest(s, group, (contract, fold_few), target) is fold_few
     return fold_few if flip(s, f"{group.root}.written_out", usual) else contract

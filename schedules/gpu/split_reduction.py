@@ -17,7 +17,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
+from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, SURE, in_parts
 from tedsl.schedules.gpu.gemm.gemm import product_of, widest
 from tedsl.schedules.gpu.gemm.mainloop import longest, one_by_one
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
@@ -36,10 +36,8 @@ LONG_PRODUCT = 512
 TILE = 64
 # Programs of an SM that load one element at a time.
 ALONE = 8
-# Tiles for each SM from which a product is not split, and how much of the time of a product in one
-# part its parts may take where there is a tile for each.
+# Tiles for each SM from which a product is not split.
 MANY = 2
-SURE = 0.9
 
 
 def few_parts(s: Schedule, view: View, group: Group) -> int:
@@ -67,7 +65,7 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
         sides = extent_of(longest(shape.rows)), extent_of(longest(shape.columns))
         single = one_by_one(shape, *sides, folded)
     sms = gpu_of(s).sms
-    product = None if shape is None else product_of(s, s[group.root], op, shape)
+    product = None if shape is None else product_of(s, s[group.root], group.inner[0], op, shape)
     # Of rows this long an SM that has two takes far longer than one that has one.
     uneven = shape is None and programs >= sms and folded >= VERY_LONG
     full = MANY * sms if uneven or product is not None else sms

@@ -18,7 +18,9 @@ from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
+from tedsl.schedules.analysis.nests import contraction
 from tedsl.schedules.gpu.gemm.cost_model import Product, best_tile, clocks, depth, in_parts, tiles
+from tedsl.schedules.gpu.gemm.operand_layouts import loose
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 
@@ -298,14 +300,43 @@ def test_the_short_side_of_a_tile_is_that_of_the_ragged_operand(
 
 def test_programs_whose_loads_go_through_registers_share_an_sm() -> None:
     aligned = Product(H200, 1, 12, 12288, 2207)
-    loose = replace(aligned, loose=(False, True))
-    (_, usual), (bm, bn) = best_tile(aligned), best_tile(loose)
-    assert loose.count(bm, bn) > H200.sms
+    lone = replace(aligned, loose=(False, True))
+    (_, usual), (bm, bn) = best_tile(aligned), best_tile(lone)
+    assert lone.count(bm, bn) > H200.sms
     assert bn < usual
-    # an address of 64 bits and a value for each element, in four warps
-    assert 3 * bn * depth(loose, bm, bn) <= H200.registers_sm // 2
-    assert chosen(matmul(12, 12289, 2207, B), "matmul.bn") == (64,)
+    assert bn * depth(lone, bm, bn) <= 80 * 128  # elements of a step in four warps
     assert chosen(matmul(12, 12288, 2207, B), "matmul.bn") == (128,)
+
+
+def test_products_whose_loads_go_through_registers_are_split() -> None:
+    """More programs have more loads in flight, of parts that are read as they are stored; a whole
+    product of so few columns would have its operand copied to aligned rows first."""
+    assert chosen(matmul(12, 12289, 2207, B), "matmul.parts") == (4,)
+    assert chosen(matmul(12, 12288, 2207, B), "matmul.parts") == (None,)
+    assert chosen(matmul(12288, 2, 3615, B), "matmul.parts") == (4,)
+    whole = Product(H200, 1, 12288, 2, 3615, loose_parts=(True, False))
+    copied = replace(whole, copied=12288 * 3615 * 2)
+    assert in_parts(whole, 1) < in_parts(whole, 4) < in_parts(copied, 1)
+
+
+def test_rows_of_several_dimensions_are_aligned_as_their_product_is() -> None:
+    """144 filters of 8 by 5 elements start at multiples of 80 bytes, those of 7 by 5 do not."""
+
+    def of(channels: int) -> tuple[bool, bool]:
+        x = te.placeholder((channels, 4100), B, name="x")
+        w = te.placeholder((144, channels, 5), B, name="w")
+        c, r = te.reduce_axis((0, channels), name="c"), te.reduce_axis((0, 5), name="r")
+
+        def body(f: te.Axis, i: te.Axis) -> te.Expr:
+            return te.sum(x[c, i + r].astype("float32") * w[f, c, r].astype("float32"), axis=(c, r))
+
+        y = te.compute((144, 4096), body, name="y")
+        s = te.create_schedule(y.op)
+        shape = contraction(y.op, grouped=True)
+        assert shape is not None
+        return loose(s, shape)
+
+    assert (of(8), of(7)) == ((False, False), (False, True))
 
 
 @pytest.mark.parametrize(("kind", "deep"), [("float32", 32), ("bfloat16", 64), ("int8", 128)])
@@ -503,11 +534,26 @@ def test_the_norm_of_a_product_gives_the_same_numbers() -> None:
 def test_a_deep_product_of_few_tiles_is_split_though_its_rows_are_folded() -> None:
     """Four programs of 132 multiprocessors folded 884,736 elements each, for sums of their rows."""
 
-    def kernels(depth: int, side: int) -> list[str]:
-        c = product(side, 44, depth)
-        k = te.reduce_axis((0, 44), name="k")
+    def kernels(depth: int, side: int, wide: int = 44) -> list[str]:
+        c = product(side, wide, depth)
+        k = te.reduce_axis((0, wide), name="k")
         t = te.compute((side,), lambda i: te.sum(c[i, k], axis=k), name="t")
         return [f.name for f in lower(schedule_for([t], HOPPER).plan, HOPPER, check=True).funcs]
 
     assert kernels(884_736, 88) == ["product.local.rf", "product", "t"]
+    # 43 programs of 132 multiprocessors, with rows that are loaded element by element and without
+    for columns in (2704, 2707):
+        assert kernels(6128, 4, columns) == ["product.local.rf", "product", "t"]
     assert kernels(512, 8192) == ["t.rf", "t"]
+
+
+def test_rows_of_odd_length_have_lanes_alone_in_their_offsets() -> None:
+    """ptxas then has one address for the elements of a thread: 54 registers instead of 72, and it
+    waits once for 18 loads instead of six times (sm_90)."""
+
+    def offsets(columns: int) -> str:
+        lines = program(matmul(1, columns, 8960, B)).source.splitlines()
+        return next(line for line in lines if "b_offsets = " in line)
+
+    assert "k_inner_inner[None, :] * 2089 + i1_c[:, None]" in offsets(2089).replace("j_c", "i1_c")
+    assert "k_inner_inner" not in offsets(2096)

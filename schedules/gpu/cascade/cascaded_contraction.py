@@ -373,7 +373,7 @@ def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
     """The tile of a GEMM whose prologue is a row reduction: its operand is reduced again for every
     tile of columns, so that these are wide; None where the cost model does not know the product."""
     fold = s[found.last]
-    product = product_of(s, fold, computed(fold), found.shape)
+    product = product_of(s, fold, fold.name, computed(fold), found.shape)
     if product is None:
         return None
     bm, bn = best_tile(product)

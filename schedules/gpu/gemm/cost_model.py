@@ -38,8 +38,11 @@ ADDED = 128
 WAIT = 150
 # The factor for MMAs of 16 rows (mma), which are slower, and wait for each step.
 FEW_ROWS = 1.7
-# Clocks until what a program loads from DRAM is there.
+# Clocks until what a program loads from DRAM is there.  Where elements go through registers, those
+# of a K step that each thread of four warps may have, how many of them it waits for at once (ptxas,
+# sm_90), and the registers that it has beside them.
 LATENCY = 1400
+THREADS, EACH, AT_ONCE, OWN = 128, 80, 48, 40
 # K steps from which deeper ones still overlap.
 DEEP = 16
 # Clocks: to fill the pipeline, overhead of a K step, to launch a second kernel and until that has
@@ -58,10 +61,10 @@ STEPS = 4
 SHORTER = 0.97
 # What is so much longer by this model may still be shorter on a device.
 PERHAPS = 1.1
-# Split-K: K of a part that is worth a program, and how many times as long a GEMM in whole takes
-# where nothing else is worth keeping it so.
+# Split-K: K of a part that is worth a program, and how much of the time of a GEMM in whole its
+# parts may take where something is worth keeping it so.
 LONG = 512
-FAR = 1.5
+SURE = 0.9
 
 
 def largest(gpu: GpuDevice) -> int:
@@ -87,7 +90,9 @@ class Product:
     waits for that before it multiplies the next (8-bit floats).  `across`: whether the operands are
     stored with M or N contiguous rather than K; `ragged`: whether their rows are not aligned to
     cache lines; `loose`: whether they are not aligned to what is copied to shared memory, so that
-    their elements go through registers, one by one, and no K step is loaded ahead."""
+    their elements go through registers, one by one, and no K step is loaded ahead; `loose_parts`:
+    the same of parts of K, whose operands are read as they are stored, where those of all of K are
+    `copied`, so many bytes of them."""
 
     gpu: GpuDevice
     batch: int
@@ -102,6 +107,8 @@ class Product:
     across: tuple[bool, bool] = (False, False)
     ragged: tuple[bool, bool] = (False, False)
     loose: tuple[bool, bool] = (False, False)
+    loose_parts: tuple[bool, bool] = (False, False)
+    copied: int = 0
 
     @property
     def step(self) -> int:
@@ -142,10 +149,9 @@ def _holds(p: Product, bm: int, bn: int) -> bool:
     return 2 * LINE * (bm + p.held * bn) <= p.gpu.shared_block
 
 
-def _loose(p: Product, bm: int, bn: int) -> int:
-    """The registers for the elements of one place in K that go through them: an address of 64 bits
-    and the element."""
-    return 3 * sum(side for side, loose in zip((bm, p.held * bn), p.loose, strict=True) if loose)
+def by_registers(p: Product, bm: int, bn: int) -> int:
+    """The elements of one place in K that go through registers."""
+    return sum(side for side, loose in zip((bm, p.held * bn), p.loose, strict=True) if loose)
 
 
 def depth(p: Product, bm: int, bn: int) -> int:
@@ -158,8 +164,8 @@ def depth(p: Product, bm: int, bn: int) -> int:
         return p.step
     if bm >= 64 and p.step < p.k <= 2 * p.step:
         return 2 * p.step
-    if loose := _loose(p, bm, bn):
-        return 2 * p.step if 2 * p.step * loose <= p.gpu.registers_sm // 2 else p.step
+    if loose := by_registers(p, bm, bn):
+        return 2 * p.step if 2 * p.step * loose <= EACH * THREADS else p.step
     step, turn = _turned(p, bm, bn), _turn(bm)
     held_up = p.alone(bm, bn) and p.k * step > p.step * _moved(p, bm, bn)
     short = step <= (2 * turn if held_up else turn) and p.k >= DEEP * p.step
@@ -207,14 +213,15 @@ def clocks(p: Product, bm: int, bn: int) -> float:
 
 
 def _waited(p: Product, bm: int, bn: int, each: int) -> float:
-    """The time that K steps take which are not loaded ahead: as many programs as registers hold
-    wait at once for the loads of theirs; where four warps do not hold one, it waits again."""
-    loose, deep = _loose(p, bm, bn), depth(p, bm, bn)
+    """The time that K steps take which are not loaded ahead: a program waits for one piece of a
+    step after the other, as many programs as registers hold at once."""
+    loose, deep = by_registers(p, bm, bn), depth(p, bm, bn)
     if not loose:
         return 0
-    kept = loose * deep + bm * bn * p.held
-    together = max(1, p.gpu.registers_sm // kept)
-    waits = LATENCY * max(1.0, 2 * kept / p.gpu.registers_sm)
+    loads = loose * deep / THREADS
+    kept = THREADS * (OWN + loads) + bm * bn * p.held
+    together = max(1, int(p.gpu.registers_sm // kept))
+    waits = LATENCY * max(1.0, loads / AT_ONCE)
     step = waits + deep // p.step * _turned(p, bm, bn) + _turn(bm)
     return -(-each // together) * -(-p.k // deep) * step
 
@@ -223,7 +230,7 @@ def _tile(p: Product, bm: int, bn: int) -> float:
     """The time of a tile of several that an SM has, one after the other."""
     deep = depth(p, bm, bn)
     # The overhead of programs that wait for their loads is that of all at once.
-    turn = 0 if _loose(p, bm, bn) else _turn(bm)
+    turn = 0 if by_registers(p, bm, bn) else _turn(bm)
     body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), turn)
     return body + (0 if p.shares(bm, bn) else _end(p, bm, bn) / 2)
 
@@ -312,18 +319,20 @@ def best_tile(p: Product, sides: Collection[bool] = ()) -> tuple[int, int]:
 def in_parts(p: Product, parts: int) -> float:
     """The time of a split-K GEMM, with a second kernel that adds up the parts."""
     if parts == 1:
-        return clocks(p, *best_tile(p))
-    most = min(p.limit, largest(p.gpu) // 2)
-    part = replace(p, batch=p.batch * parts, k=-(-p.k // parts), stored=4, most=most)
+        copied = LAUNCH + 2 * p.copied / (dram(p.gpu) * p.gpu.sms) if p.copied else 0
+        return clocks(p, *best_tile(p)) + copied
+    most, batch, k = min(p.limit, largest(p.gpu) // 2), p.batch * parts, -(-p.k // parts)
+    part = replace(p, batch=batch, k=k, stored=4, most=most, loose=p.loose_parts)
     passed = 2 * part.batch * p.m * p.n * 4 / (CACHED / 2 * p.gpu.sms)
     return clocks(part, *best_tile(part)) + LAUNCH + passed
 
 
 def pays_in_parts(p: Product) -> bool:
-    """True where a split-K GEMM, of some number of parts, takes far less time than one in whole."""
-    usual = in_parts(p, 1)
+    """True where a split-K GEMM, of some number of parts, whose result another kernel reads again,
+    takes less time than one in whole."""
+    passed = 2 * p.batch * p.m * p.n * p.stored / (CACHED / 2 * p.gpu.sms)
     parts = (1 << n for n in range(1, 11))
-    return any(FAR * in_parts(p, n) < usual for n in parts if n * LONG <= p.k)
+    return any(in_parts(p, n) + passed < SURE * in_parts(p, 1) for n in parts if n * LONG <= p.k)
 
 
 def ahead(p: Product, bm: int, bn: int, stays: bool, bk: int | None = None) -> int:

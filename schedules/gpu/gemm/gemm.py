@@ -26,9 +26,25 @@ from tedsl.schedules.analysis.nests import (
     is_reduction,
     pow2_at_least,
 )
-from tedsl.schedules.analysis.views import View, blocks, definitions, extent_of, size_of, volume
+from tedsl.schedules.analysis.views import (
+    View,
+    blocks,
+    definitions,
+    elements_of,
+    extent_of,
+    size_of,
+    volume,
+)
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, Product, best_tile, depth, two_fit
+from tedsl.schedules.gpu.gemm.cost_model import (
+    LINE,
+    STEP,
+    Product,
+    best_tile,
+    by_registers,
+    depth,
+    two_fit,
+)
 from tedsl.schedules.gpu.gemm.cost_model import ahead as fetched_ahead
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides, join, joined_axes, own_programs
 from tedsl.schedules.gpu.gemm.k_steps import along_one
@@ -62,6 +78,7 @@ from tedsl.schedules.gpu.gemm.tile_scheduler import (
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, knobs_of, pick
 from tedsl.schedules.loops import fused
+from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
@@ -182,6 +199,8 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
     warps = 8 if bm * bn * len(inner) > most else 4
     units = not one_by_one(work.shape, m, n, k)
     least = max(bm, LEAST) * max(bn, LEAST) // 8 if units else bm * bn
+    if product is not None:
+        least = max(least, by_registers(product, bm, bn) * bk // 8)
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, least)
     numbers = [[inner.index(name) for name in names] for names in loops]
     return Loops(turned, numbers, engine, stages, chosen)
@@ -381,12 +400,31 @@ def depths(shape: Contraction, deepest: int) -> tuple[int, ...]:
     return (32, 64, 128) if widest(shape) == 1 and deepest >= 32 else (16, 32, 64, 128)
 
 
-def product_of(s: Schedule, stage: Stage, op: ComputeOp, shape: Contraction) -> Product | None:
-    """The GEMM that a stage computes with the epilogue in `stage`, for the cost model."""
+def product_of(
+    s: Schedule, stage: Stage, name: str, op: ComputeOp, shape: Contraction
+) -> Product | None:
+    """The GEMM `op` that the stage `name` computes, with the epilogue in `stage`, for the cost
+    model."""
     rows, columns = longest(shape.rows), longest(shape.columns)
     others = [a for a in op.axes if a is not rows and a is not columns]
     extents = volume(others) or 1, extent_of(rows), extent_of(columns), volume(shape.folded)
-    return _product(s, stage, extents, shape, 1)
+    product, parts = _product(s, stage, extents, shape, 1), loose(s, shape)
+    if product is None or not any(parts):
+        return product
+    question = product_of, stage.name, name
+    whole, copied = remembered(s, question, lambda trial: _laid_out(trial, name))
+    return replace(product, loose=whole, loose_parts=parts, copied=copied)
+
+
+def _laid_out(s: Schedule, name: str) -> tuple[tuple[bool, bool], int]:
+    """The operands of a contraction that are loose in the layout that they are given, and the bytes
+    that are copied for that."""
+    known = [stage.name for stage in s.stages]
+    lay_out_operands(s, name, [name], gpu_of(s).has_tma)
+    shape = contraction(definitions(s)[name], grouped=True)
+    made = [s[stage.name].op.outputs[0] for stage in s.stages if stage.name not in known]
+    copied = sum((elements_of(t) or 0) * t.dtype.nbytes for t in made)
+    return (False, False) if shape is None else loose(s, shape), copied
 
 
 def _product(

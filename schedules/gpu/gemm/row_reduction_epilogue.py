@@ -33,7 +33,7 @@ from tedsl.schedules.analysis.views import View, definitions
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import ahead, best_tile, pays_in_parts, two_fit
 from tedsl.schedules.gpu.gemm.gemm import depths, product_of
-from tedsl.schedules.gpu.gemm.mainloop import contract_inner, longest
+from tedsl.schedules.gpu.gemm.mainloop import LEAST, contract_inner, longest
 from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, pick
@@ -98,7 +98,7 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
     outputs = {s[t].name for t in s.outputs}
     if name in outputs or not s[name].plan.placement.at_root:
         return None
-    if product_of(s, s[name], op, shape) is None:
+    if product_of(s, s[name], name, op, shape) is None:
         return None
     tiled = longest(shape.rows), longest(shape.columns)
     links, late, stored = [op], list[ComputeOp](), list[str]()
@@ -151,7 +151,7 @@ def _is_split(s: Schedule, op: ComputeOp, name: str) -> bool:
     """True for a deep contraction of few tiles, of which split-K makes parts: nothing can be folded
     of a tile before all of them are there."""
     shape = contraction(op)
-    product = None if shape is None else product_of(s, s[name], op, shape)
+    product = None if shape is None else product_of(s, s[name], name, op, shape)
     return product is not None and pays_in_parts(product)
 
 
@@ -182,8 +182,8 @@ def _schedule(s: Schedule, found: Folded) -> list[str]:
     else:
         lead, place = _parts(s, found, tiles)
     contract_inner(s, [s[found.name]], lead, place, bk, stages)
-    elements = tiles.bm * tiles.bn
-    warps = pick_warps(s, s[found.name], (4, 8), 8 if elements > two_fit(gpu) else 4, elements // 8)
+    elements, padded = tiles.bm * tiles.bn, max(tiles.bm, LEAST) * max(tiles.bn, LEAST)
+    warps = pick_warps(s, s[found.name], (4, 8), 8 if elements > two_fit(gpu) else 4, padded // 8)
     lead.launch(num_warps=warps, num_stages=stages)
     made = [stage.name for stage in s.stages if stage.name not in known]
     return [found.name, *found.between, *([found.stored] if found.stored else []), *made]
@@ -193,7 +193,7 @@ def _sizes(s: Schedule, name: str) -> tuple[Tiles, int, int]:
     """The tiles, `num_stages` and BLOCK_K."""
     op, gpu = definitions(s)[name], gpu_of(s)
     shape, shared = contraction(op), gpu.multiplies_shared
-    product = None if shape is None else product_of(s, s[name], op, shape)
+    product = None if shape is None else product_of(s, s[name], name, op, shape)
     if shape is None or product is None:
         raise ScheduleError(f"{name} is no contraction of constant extents")
     bm, bn = best_tile(product if shared else replace(product, most=two_fit(gpu)))
