@@ -169,7 +169,11 @@ class _Names(ModuleType):
 
 def _of_target(target: Any) -> Callable[..., Any]:
     """TOPI's `get_elemwise_schedule(target)` and its like: the default rules of a target."""
-    return lambda outs: importlib.import_module("tedsl.build").schedule_for(outs, target)
+
+    def scheduled(outs: Any) -> Any:
+        return importlib.import_module("tedsl.build").schedule_for(outs, target)
+
+    return scheduled
 
 
 def _named(where: str, name: str) -> Any:
