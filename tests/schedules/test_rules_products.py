@@ -18,7 +18,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.analysis.nests import contraction
+from tedsl.schedules.analysis.nests import computed, contraction
 from tedsl.schedules.gpu.gemm.cost_model import Product, best_tile, clocks, depth, in_parts, tiles
 from tedsl.schedules.gpu.gemm.operand_layouts import loose
 from tedsl.target import Target
@@ -332,7 +332,7 @@ def test_rows_of_several_dimensions_are_aligned_as_their_product_is() -> None:
 
         y = te.compute((144, 4096), body, name="y")
         s = te.create_schedule(y.op)
-        shape = contraction(y.op, grouped=True)
+        shape = contraction(computed(s[y]), grouped=True)
         assert shape is not None
         return loose(s, shape)
 
