@@ -18,9 +18,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.analysis.nests import contraction
 from tedsl.schedules.gpu.gemm.cost_model import Product, best_tile, clocks, depth, in_parts, tiles
-from tedsl.schedules.gpu.gemm.operand_layouts import loose
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 
@@ -317,26 +315,6 @@ def test_products_whose_loads_go_through_registers_are_split() -> None:
     whole = Product(H200, 1, 12288, 2, 3615, loose_parts=(True, False))
     copied = replace(whole, copied=12288 * 3615 * 2)
     assert in_parts(whole, 1) < in_parts(whole, 4) < in_parts(copied, 1)
-
-
-def test_rows_of_several_dimensions_are_aligned_as_their_product_is() -> None:
-    """144 filters of 8 by 5 elements start at multiples of 80 bytes, those of 7 by 5 do not."""
-
-    def of(channels: int) -> tuple[bool, bool]:
-        x = te.placeholder((channels, 4100), B, name="x")
-        w = te.placeholder((144, channels, 5), B, name="w")
-        c, r = te.reduce_axis((0, channels), name="c"), te.reduce_axis((0, 5), name="r")
-
-        def body(f: te.Axis, i: te.Axis) -> te.Expr:
-            return te.sum(x[c, i + r].astype("float32") * w[f, c, r].astype("float32"), axis=(c, r))
-
-        y = te.compute((144, 4096), body, name="y")
-        s = te.create_schedule(y.op)
-        shape = contraction(y.op, grouped=True)
-        assert shape is not None
-        return loose(s, shape)
-
-    assert (of(8), of(7)) == ((False, False), (False, True))
 
 
 @pytest.mark.parametrize(("kind", "deep"), [("float32", 32), ("bfloat16", 64), ("int8", 128)])

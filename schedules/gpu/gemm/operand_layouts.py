@@ -304,22 +304,10 @@ def loose(s: Schedule, shape: Contraction, to: int = WORD) -> tuple[bool, bool]:
     """For A and B: whether rows start off the words that threads copy to shared memory, or off
     multiples of so many bytes."""
     first, second = (
-        any(
-            len(r.indices) >= 2 and not rows_aligned(s, r, to) and _run(r, shape.folded) % to != 0
-            for r in reads(operand)
-        )
+        any(len(r.indices) >= 2 and not rows_aligned(s, r, to) for r in reads(operand))
         for operand in shape.operands
     )
     return first, second
-
-
-def _run(read: TensorRead, folded: Sequence[Axis]) -> int:
-    """Bytes of a row of several dimensions, which K walks one after the other; else 1."""
-    last = read.indices[-1]
-    for run in neighbours(folded, [read]):
-        if len(run) > 1 and isinstance(last, Axis) and among(last, run):
-            return (volume(run) or 1) * read.dtype.nbytes
-    return 1
 
 
 def is_box(read: TensorRead, batch: Collection[Axis] = ()) -> bool:
