@@ -216,3 +216,20 @@ def test_loops_beyond_the_rows(name: str, threshold: float | None, lanes: bool) 
     ):
         np.testing.assert_allclose(found[buffer], wanted, rtol=0, atol=2e-6)
         np.testing.assert_allclose(made, wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_sums_in_memory_are_repaired_within_their_bounds(lazy: bool) -> None:
+    """The loop over terms is outside those over results, whose last part is shorter."""
+    n = te.size_var("n")
+    x, k, h = te.placeholder((n, K), name="x"), te.reduce_axis((0, K)), te.reduce_axis((0, K))
+    most = te.compute((n,), lambda i: te.max(x[i, k], axis=k), name="most")
+    total = te.compute((n,), lambda i: te.sum(te.exp(x[i, h] - most[i]), axis=h), name="total")
+    s = te.create_schedule(total)
+    outer, inner = s[total].split(total.op.axis[0], nparts=3)
+    s[total].reorder(h, outer, inner)
+    s[total].online(h, rescale_threshold=8 if lazy else None)
+    value = np.random.default_rng(1).standard_normal((7, K)).astype("float32")
+    wanted = np.exp(value - value.max(1, keepdims=True)).sum(1)
+    for target in TARGETS:
+        np.testing.assert_allclose(te.build(s, target, cache=False)(value), wanted, rtol=1e-5)

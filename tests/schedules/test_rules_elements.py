@@ -269,6 +269,13 @@ def test_permutations_of_short_axes_agree(shape: tuple[int, int, int]) -> None:
     interpreted(RuleCase("permuted", lambda: permuted(*shape)), "cuda")
 
 
+def test_a_transpose_of_nothing_has_a_schedule() -> None:
+    for shape in ((0, 7, 5), (7, 0, 5), (7, 5, 0), (64, 0, 64, 3)):
+        x = te.placeholder(shape, name="x")
+        turned = te.compute(shape[::-1], lambda *i: x[i[::-1]] + 1.0, name="turned")  # noqa: B023
+        assert te.lower(schedule_for(turned, "cuda:sm_90"), "cuda:sm_90").funcs
+
+
 def test_digits_of_one_index_are_one_axis_of_a_transpose() -> None:
     """What a pixel of four is made of lies side by side in memory."""
     x = c.p(96, 512 * 2, dtype=B)

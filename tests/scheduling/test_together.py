@@ -162,6 +162,23 @@ def test_runtime_sizes() -> None:
     )
 
 
+def test_loops_are_compared_as_they_run() -> None:
+    """Sixteen parts of an axis of three run three times."""
+    a = te.placeholder((16, 3), name="A")
+    k, h = te.reduce_axis((0, 3), "k"), te.reduce_axis((0, 3), "h")
+    b = te.compute((16,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    c = te.compute((16,), lambda i: te.sum(a[i, h] * 2.0, axis=h), name="C")
+    s = te.create_schedule([b, c])
+    outer, inner = s[b].split(s[b].op.reduce_axis[0], nparts=16)
+    s[b].reorder(outer, s[b].op.axis[0], inner)
+    refused(
+        lambda: s[c].compute_with(s[b], outer),
+        s,
+        "B.k.outer has 3 iterations and C.i has 16",
+        "split both alike",
+    )
+
+
 def test_a_producer_read_by_both_is_computed_once() -> None:
     a = te.placeholder((30,), name="A")
     p = te.compute((30,), lambda i: a[i] * a[i], name="P")

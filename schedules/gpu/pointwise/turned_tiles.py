@@ -119,7 +119,7 @@ def taken(runs: Runs, order: Sequence[int], side: int) -> dict[int, int]:
         found[place] = piece if limit is None else min(piece, pow2_at_least(limit))
         if limit is None or piece <= limit:
             break
-        length *= limit
+        length *= max(1, limit)  # where there are no elements, none are neighbours
     return found
 
 

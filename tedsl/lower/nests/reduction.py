@@ -210,10 +210,8 @@ class Reduction:
         return guarded([g for g in guards if not self._is_fold_guard(g)], leaf)
 
     def _stays(self, place: tuple[Buffer, tuple[Expr, ...]]) -> bool:
-        """True when a place in registers is proved to lie in its buffer."""
+        """True when a place is proved to lie in its buffer."""
         buffer, indices = place
-        if buffer.scope is not Scope.LOCAL:
-            return True
         pairs = zip(indices, buffer.shape, strict=True)
         return all(prove(less(index, extent), self.bounds.facts) for index, extent in pairs)
 

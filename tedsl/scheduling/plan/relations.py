@@ -137,17 +137,20 @@ def _joined(stage: StagePlan, relation: Split | Fuse, gone: Sequence[Axis]) -> S
     return replace(stage, leaf_axes=leaves, relations=(*stage.relations, relation))
 
 
-def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[Axis, Expr]:
+def extents(
+    stage: StagePlan, roots: Mapping[Axis, Expr] | None = None, *, run: bool = False
+) -> dict[Axis, Expr]:
     """The extent of every axis of the stage.
 
     Args:
         stage: the stage.
         roots: extents of root axes where they are not those of the definition (an attached stage
             computes a region).
+        run: as loops run, which no constant factor makes longer than what is split.
 
     Returns:
-        Root axes, then derived axes.  A factor larger than the extent stays: inner = factor, outer
-        = 1.
+        Root axes, then derived axes.  A factor larger than the extent stays (inner = factor, outer
+        = 1), but with `run`.
     """
     known: dict[Axis, Expr] = {}
     for axis in stage.root_axes:
@@ -159,11 +162,11 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
         match relation:
             case Split(parent, outer, inner, factor, nparts):
                 if factor is not None:
-                    known[inner] = factor
-                    known[outer] = ceildiv(known[parent], factor)
+                    known[inner] = _no_longer(factor, known[parent]) if run else factor
+                    known[outer] = ceildiv(known[parent], known[inner])
                 elif nparts is not None:
-                    known[outer] = nparts
-                    known[inner] = ceildiv(known[parent], nparts)
+                    known[outer] = _no_longer(nparts, known[parent]) if run else nparts
+                    known[inner] = ceildiv(known[parent], known[outer])
             case Fuse(outer, inner, fused):
                 known[fused] = multiply(known[outer], known[inner])
             case Unit(axis=axis):
@@ -176,10 +179,18 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
     return known
 
 
+def _no_longer(given: Expr, parent: Expr) -> Expr:
+    """A factor, or the extent that is split where both are known and that is shorter."""
+    factor, extent = constant(given), constant(parent)
+    if factor is None or extent is None or factor <= extent:
+        return given
+    return integer(max(1, extent), given.dtype)
+
+
 @once
 def lengths(stage: StagePlan) -> Mapping[Axis, Expr]:
-    """The extents of the axes of a stage that computes all of its definition."""
-    return extents(stage)
+    """How long the loops of a stage run that computes all of its definition."""
+    return extents(stage, run=True)
 
 
 def fixed_extent(stage: StagePlan, axis: Axis) -> int | None:

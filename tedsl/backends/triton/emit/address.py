@@ -164,10 +164,9 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
     indices = [in_32_bits(index, printer.writer.ranges) for index in indices]
     steps = strides(shape, DType.int32 if not large else DType.int64)
     access = tuple(zip(indices, steps, strict=True))
-    apart = large or _one_by_one(printer, access)
-    base, tiles = _parts(printer, access, apart, remainders=False)
+    base, tiles = _parts(printer, access, large, remainders=False)
     if any(isinstance(n, Binary) and n.op is BinaryOp.FLOORMOD for n in walk(*indices)):
-        moved, rest = _parts(printer, access, apart, remainders=True)
+        moved, rest = _parts(printer, access, large, remainders=True)
         aligned = None if moved is None else without_remainders(moved, printer.writer.facts)
         if aligned is not moved:
             base, tiles = aligned, rest
@@ -179,25 +178,17 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
     return _sum(printer, buffer, base, offset, _along_narrowed(printer, buffer, given))
 
 
-def _one_by_one(printer: Printer, access: Sequence[tuple[Expr, Expr]]) -> bool:
-    """True for rows of an odd number of elements, none of which are moved together: where nothing
-    but lanes is in the offsets, LLVM knows how far the elements of a thread are apart, and they
-    have one address instead of one each."""
-    over = [step for index, step in access if printer.info(index).dims]
-    return len(over) > 1 and any(isinstance(n, Const) and int(n.value) & 1 for n in over[:-1])
-
-
 def _parts(
-    printer: Printer, access: Sequence[tuple[Expr, Expr]], everything: bool, remainders: bool
+    printer: Printer, access: Sequence[tuple[Expr, Expr]], large: bool, remainders: bool
 ) -> tuple[Expr | None, list[tuple[Expr, Expr]]]:
     """The scalar part of an address, from indices and what a step of each is, and the tile parts of
     the indices with their steps."""
     base: Expr | None = None
     tiles: list[tuple[Expr, Expr]] = []
     for index, step in access:
-        scalar, tile = _split(index, printer, everything, remainders)
+        scalar, tile = _split(index, printer, large, remainders)
         if scalar is not None:
-            wide = to(scalar, step.dtype)
+            wide = to(scalar, DType.int64) if large else to(scalar, DType.int32)
             base = plus(base, times(wide, narrow(step) if isinstance(step, Cast) else step))
         if tile is not None:
             tiles.append((tile, step))
