@@ -32,7 +32,7 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import extern_readers, tensors_read
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
-from tedsl.tensor.tensor import ComputeOp
+from tedsl.tensor.tensor import ComputeOp, Operation
 
 # Recomputing a stage at every read of a loop, or in the K steps of a contraction, is cheap up to
 # this much arithmetic per element.
@@ -182,11 +182,20 @@ def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
 
 
 def _read_by_settled(s: Schedule) -> list[str]:
-    """The stages that settled ones read, from memory."""
-    settled = [stage.op for stage in s.plan.stages if stage.name in s.settled]
-    read = [tensor.op for op in settled if isinstance(op, ComputeOp) for tensor in tensors_read(op)]
-    found = [s.plan.stage_of(op).name for op in read if isinstance(op, ComputeOp)]
-    return list(dict.fromkeys(name for name in found if name not in s.settled))
+    """The stages that settled ones read, from memory, and through what is inlined in them."""
+    plan, found = s.plan, dict[str, None]()
+    waiting: list[Operation] = [stage.op for stage in plan.stages if stage.name in s.settled]
+    while waiting:
+        op = waiting.pop()
+        for tensor in tensors_read(op) if isinstance(op, ComputeOp) else ():
+            if not isinstance(tensor.op, ComputeOp):
+                continue
+            source = plan.stage_of(tensor.op)
+            if source.placement.inlined:
+                waiting.append(tensor.op)
+            elif source.name not in s.settled:
+                found[source.name] = None
+    return list(found)
 
 
 def _read_whole(s: Schedule) -> list[str]:

@@ -11,6 +11,7 @@ from refusals import refused
 
 import tedsl as te
 from tedsl.expr.nodes import Axis
+from tedsl.schedules import schedule_for
 
 TARGETS = [
     pytest.param("cpu", marks=pytest.mark.cpu),
@@ -285,3 +286,20 @@ def test_what_it_starts_from_is_computed_before(target: str) -> None:
     b = np.arange(35, dtype="int32").reshape(5, 7)
     kernel = te.build(s, target=target)
     np.testing.assert_array_equal(kernel(A=a, X=x, B=b), expected(a, x, 5, "sum", start=2 * b))
+
+
+def test_what_is_read_through_an_inlined_stage_is_stored() -> None:
+    """A fold is not computed within the only kernel that seems to read it."""
+    n, m = te.size_var("n"), 1
+    x, ids = te.placeholder((m, m), name="x"), te.placeholder((m,), "int32", name="ids")
+    k, r, q = (te.reduce_axis((0, m)) for _ in range(3))
+    first = te.compute(
+        (m, m), lambda i, j: te.sum(x[r, j], axis=r, where=te.equal(ids[r], i)), name="first"
+    )
+    most = te.compute((m,), lambda i: te.max(first[i, k], axis=k), name="most")
+    off = te.compute((m, m), lambda i, j: first[i, j] - most[i], name="off")
+    last = te.compute(
+        (n, m), lambda i, j: te.sum(off[q, j], axis=q, where=te.equal(ids[q], i)), name="last"
+    )
+    s = schedule_for(last, "cuda:sm_90")
+    assert [func.name for func in te.lower(s, "cuda:sm_90").funcs][-1] == "last"

@@ -58,10 +58,10 @@ IDLE = 1 / 8
 MORE_IDLE, VECTORS = 1 / 6, 1024
 # From so many results on a flat index is no 32-bit number.
 LARGEST = 1 << 31
-# Bytes of one vector access to memory, and those that a program loads in an iteration: of aligned
-# rows, and of others, whose elements are loaded one by one.
+# Bytes of one vector access to memory, and those that a program loads in an iteration of a part: of
+# aligned rows, and of others, whose elements are loaded one by one.
 ACCESS = 16
-TURN, UNALIGNED_TURN = 8192, 16384
+TURN, UNALIGNED_TURN = 8192, 4096
 # Columns of a program's tile: in bytes (a cache line) where there are few of them in aligned rows,
 # else in elements; and where there are many partial results to combine.
 LINE = 128
