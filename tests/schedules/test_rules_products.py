@@ -523,15 +523,3 @@ def test_a_deep_product_of_few_tiles_is_split_though_its_rows_are_folded() -> No
     for columns in (2704, 2707):
         assert kernels(6128, 4, columns) == ["product.local.rf", "product", "t"]
     assert kernels(512, 8192) == ["t.rf", "t"]
-
-
-def test_rows_of_odd_length_have_lanes_alone_in_their_offsets() -> None:
-    """ptxas then has one address for the elements of a thread: 54 registers instead of 72, and it
-    waits once for 18 loads instead of six times (sm_90)."""
-
-    def offsets(columns: int) -> str:
-        lines = program(matmul(1, columns, 8960, B)).source.splitlines()
-        return next(line for line in lines if "b_offsets = " in line)
-
-    assert "k_inner_inner[None, :] * 2089 + i1_c[:, None]" in offsets(2089).replace("j_c", "i1_c")
-    assert "k_inner_inner" not in offsets(2096)
