@@ -29,10 +29,10 @@ from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.scheduling.plan.graph import extern_readers, tensors_read
+from tedsl.scheduling.plan.graph import extern_readers, loop_readers
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
-from tedsl.tensor.tensor import ComputeOp, Operation
+from tedsl.tensor.tensor import ComputeOp
 
 # Recomputing a stage at every read of a loop, or in the K steps of a contraction, is cheap up to
 # this much arithmetic per element.
@@ -182,20 +182,16 @@ def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
 
 
 def _read_by_settled(s: Schedule) -> list[str]:
-    """The stages that settled ones read, from memory, and through what is inlined in them."""
-    plan, found = s.plan, dict[str, None]()
-    waiting: list[Operation] = [stage.op for stage in plan.stages if stage.name in s.settled]
-    while waiting:
-        op = waiting.pop()
-        for tensor in tensors_read(op) if isinstance(op, ComputeOp) else ():
-            if not isinstance(tensor.op, ComputeOp):
-                continue
-            source = plan.stage_of(tensor.op)
-            if source.placement.inlined:
-                waiting.append(tensor.op)
-            elif source.name not in s.settled:
-                found[source.name] = None
-    return list(found)
+    """The stages that settled ones read, from memory, themselves or in what is inlined there."""
+    if not s.settled:
+        return []
+    computed = (each for each in s.plan.stages if isinstance(each.op, ComputeOp))
+    stored = [e for e in computed if e.name not in s.settled and not e.placement.inlined]
+    return [
+        each.name
+        for each in stored
+        if any(user.name in s.settled for user in loop_readers(s.plan, each.op))
+    ]
 
 
 def _read_whole(s: Schedule) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from tedsl.build import Lowered, lower
 from tedsl.build import build as build_one
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, LowerError
 from tedsl.slips import suggests
 
 __all__ = ["Functions", "build", "build_module", "lower", "schedule_to_module"]
@@ -72,7 +72,7 @@ def build(
         The kernel; of several functions a module that has them by name.
 
     Raises:
-        LowerError: as `te.build`.
+        LowerError: as `te.build`; or two functions have one name.
         BackendError: as `te.build`.
     """
     if isinstance(inputs, Mapping):
@@ -82,6 +82,13 @@ def build(
         return build_one(inputs, args, target, name=name, **options)
     else:
         pairs = [(each, target) for each in cast("Sequence[Any]", inputs)]
+    names = [each.name for each, _ in pairs]
+    twice = next((each for each in names if names.count(each) > 1), None)
+    if twice is not None:
+        raise LowerError(
+            f"two of the functions are called {twice!r}",
+            hint="give each a name of its own: tvm.lower(s, args, name=)",
+        )
     made = {each.name: build_one(each, target=where, **options) for each, where in pairs}
     return next(iter(made.values())) if len(made) == 1 else Functions(made)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.dtypes import DType
+from tedsl.errors import BackendError
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.tvm.devices import Device, cpu
@@ -120,8 +121,14 @@ def empty(
 
     Raises:
         ExprError: there is no such dtype.
+        BackendError: there is no such device here.
     """
     device = device or ctx
+    if device is not None and not device.exist:
+        raise BackendError(
+            f"there is no device {device} here",
+            hint="tvm.cpu(0), or tvm.cuda(0) where there is an NVIDIA GPU; device.exist tells",
+        )
     extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
     kind = as_dtype(dtype)
     if device is None or device.device_type == "cpu":

@@ -333,6 +333,19 @@ def test_functions_by_name_in_externs() -> None:
         te.extern((6,), [A], lambda ins, outs: tvm.tir.ir_builder.create())
 
 
+def test_functions_of_one_name_are_no_module() -> None:
+    a = tedsl.placeholder((4,), name="A")
+    b = tedsl.compute((4,), lambda i: a[i] * 2.0, name="B")
+    lowered = [module.lower(tedsl.create_schedule(b), [a, b]) for _ in range(2)]
+    with pytest.raises(tedsl.LowerError, match="two of the functions are called 'B'"):
+        module.build(lowered, target="llvm")
+
+
+def test_nothing_is_put_on_a_device_that_is_not_there() -> None:
+    with pytest.raises(tedsl.BackendError, match=r"there is no device vulkan\(0\) here"):
+        module.nd.array([1.0, 2.0], module.device("vulkan", 0))
+
+
 def test_devices_of_others_do_not_exist() -> None:
     for name in ("vulkan", "opencl -device=intel_graphics", "metal", "rocm"):
         assert not tvm.context(name, 0).exist and not tvm.testing.device_enabled(name)

@@ -39,8 +39,8 @@ WAIT = 150
 # The factor for MMAs of 16 rows (mma), which are slower, and wait for each step.
 FEW_ROWS = 1.7
 # Clocks until what a program loads from DRAM is there.  Where elements go through registers, those
-# of a K step that each thread of four warps may have, how many of them it waits for at once (ptxas,
-# sm_90), and the registers that it has beside them.
+# of a K step that each thread of four warps may have, how many of them it waits for at once where
+# they have one address (ptxas, sm_90; less where each has its own), and the registers beside them.
 LATENCY = 1400
 THREADS, EACH, AT_ONCE, OWN = 128, 80, 48, 40
 # K steps from which deeper ones still overlap.

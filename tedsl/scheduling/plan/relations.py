@@ -16,7 +16,6 @@ from tedsl.dtypes import DType
 from tedsl.expr import index_arith
 from tedsl.expr.index_arith import at_most, both, less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
-from tedsl.once import once
 from tedsl.scheduling.plan import Fuse, Relation, Scatter, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.labels import labels, unique_name
 
@@ -137,20 +136,17 @@ def _joined(stage: StagePlan, relation: Split | Fuse, gone: Sequence[Axis]) -> S
     return replace(stage, leaf_axes=leaves, relations=(*stage.relations, relation))
 
 
-def extents(
-    stage: StagePlan, roots: Mapping[Axis, Expr] | None = None, *, run: bool = False
-) -> dict[Axis, Expr]:
+def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[Axis, Expr]:
     """The extent of every axis of the stage.
 
     Args:
         stage: the stage.
         roots: extents of root axes where they are not those of the definition (an attached stage
             computes a region).
-        run: as loops run, which no constant factor makes longer than what is split.
 
     Returns:
-        Root axes, then derived axes.  A factor larger than the extent stays (inner = factor, outer
-        = 1), but with `run`.
+        Root axes, then derived axes.  A factor larger than the extent stays: inner = factor, outer
+        = 1.
     """
     known: dict[Axis, Expr] = {}
     for axis in stage.root_axes:
@@ -162,11 +158,11 @@ def extents(
         match relation:
             case Split(parent, outer, inner, factor, nparts):
                 if factor is not None:
-                    known[inner] = _no_longer(factor, known[parent]) if run else factor
-                    known[outer] = ceildiv(known[parent], known[inner])
+                    known[inner] = factor
+                    known[outer] = ceildiv(known[parent], factor)
                 elif nparts is not None:
-                    known[outer] = _no_longer(nparts, known[parent]) if run else nparts
-                    known[inner] = ceildiv(known[parent], known[outer])
+                    known[outer] = nparts
+                    known[inner] = ceildiv(known[parent], nparts)
             case Fuse(outer, inner, fused):
                 known[fused] = multiply(known[outer], known[inner])
             case Unit(axis=axis):
@@ -177,20 +173,6 @@ def extents(
                 empty = constant(known[parent]) == 0
                 known[skewed] = integer(0) if empty else add(known[parent], integer(modulus - 1))
     return known
-
-
-def _no_longer(given: Expr, parent: Expr) -> Expr:
-    """A factor, or the extent that is split where both are known and that is shorter."""
-    factor, extent = constant(given), constant(parent)
-    if factor is None or extent is None or factor <= extent:
-        return given
-    return integer(max(1, extent), given.dtype)
-
-
-@once
-def lengths(stage: StagePlan) -> Mapping[Axis, Expr]:
-    """How long the loops of a stage run that computes all of its definition."""
-    return extents(stage, run=True)
 
 
 def fixed_extent(stage: StagePlan, axis: Axis) -> int | None:

@@ -12,9 +12,11 @@ from functools import lru_cache
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.index_arith import same_width
-from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
+from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp, Expr
+from tedsl.index.facts import Facts
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
+from tedsl.once import once
 from tedsl.scheduling.invariants.affected import changed
 from tedsl.scheduling.kernels.tree import (
     computed_in,
@@ -38,13 +40,14 @@ from tedsl.scheduling.plan.links import (
     places,
     tensors_read,
 )
-from tedsl.scheduling.plan.relations import constant, lengths, ranks
+from tedsl.scheduling.plan.relations import constant, ranks
 from tedsl.scheduling.plan.scan_structure import role, scan_of
 from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text
 from tedsl.scheduling.primitives.stage_facts import Problem, first_fold, place_text
 from tedsl.scheduling.regions.infer import Bounds, infer_again
+from tedsl.scheduling.regions.loop_bounds import pass_down
 from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
 
@@ -175,9 +178,18 @@ def _same_lengths(plan: Plan, stage: StagePlan) -> bool:
     leader = plan.stage(stage.placement.leader)
     if not stage.placement.at_root or not leader.placement.at_root:
         return False
-    own, theirs = lengths(stage), lengths(leader)
+    own, theirs = _lengths(stage), _lengths(leader)
     sizes = [(constant(own[a]), constant(theirs[b])) for a, b in shared_loops(plan, stage).items()]
     return all(mine is not None and mine == other for mine, other in sizes)
+
+
+@once
+def _lengths(stage: StagePlan) -> Mapping[Axis, Expr]:
+    """How long the loops of a stage run that computes all of its definition."""
+    known = {a: a.domain.extent for a in stage.root_axes if a.domain is not None}
+    for relation in stage.relations:
+        pass_down(relation, known, Facts())
+    return known
 
 
 def leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
