@@ -238,6 +238,8 @@ def _raw_quotient(x: Num, y: Num, signed: bool) -> Num:
     """Truncated quotient; vectors of up to 32 bits go through exact float division."""
     name = "sdiv" if signed else "udiv"
     if not x.type.lanes or x.type.bits > 32 or isinstance(y.value.const, int):
+        if not isinstance(y.value.const, int):
+            x.fn.divided()
         return x.op2("", name, y)
     elem = "double" if x.type.bits == 32 else "float"
     to, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")

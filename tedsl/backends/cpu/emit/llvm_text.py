@@ -131,8 +131,16 @@ def const_vector(values: Sequence[bool | int | float], elem: str) -> Value:
     return Value(f"<{inner}>", Type(elem, len(values)))
 
 
+ALONE = '!"llvm.loop.vectorize.enable", i1 false'
+
+
 class Function:
-    """One function under construction: entry-block allocations apart from the running text."""
+    """One function under construction: entry-block allocations apart from the running text.
+
+    LLVM's vectorizer computes what is one value for all iterations of a loop in the first of them
+    (seen in 22.1), and a quotient that stands behind a condition only where the condition holds
+    there.  So a loop with such a quotient is not vectorized by LLVM; ours are vectors by then.
+    """
 
     def __init__(self, module: Module, header: str, params: Sequence[Value] = ()) -> None:
         self.module = module
@@ -142,6 +150,8 @@ class Function:
         self.lines: list[str] = []
         self.block = "entry"
         self._next = 0
+        self._started = 0  # blocks
+        self._divided = -1  # the last of them that holds a quotient by what is no constant
 
     def name(self, stem: str = "v") -> str:
         """A fresh local name."""
@@ -172,6 +182,11 @@ class Function:
         """Begin the block `label`."""
         self.lines.append(f"{label}:")
         self.block = label
+        self._started += 1
+
+    def divided(self) -> None:
+        """Say that the block that was begun last holds a quotient by what is no constant."""
+        self._divided = self._started
 
     def jump(self, label: str) -> None:
         """End the block with a jump."""
@@ -226,6 +241,7 @@ class Function:
         before = self.block
         self.jump(head)
         self.start(head)
+        always = self._started
         index, following = self.name("i"), self.name("n")
         self.do(f"{index} = phi i64 [ {first.text}, %{before} ], [ {following}, %{latch} ]")
         yield Value(index, I64)
@@ -233,7 +249,8 @@ class Function:
         self.start(latch)
         self.do(f"{following} = add nuw nsw i64 {index}, {step}")
         again = self.op(f"icmp slt i64 {following}, {count.text}", I1)
-        tail = f", !llvm.loop {self.module.loop_hint(hint)}" if hint else ""
+        hints = [h for h in (hint, ALONE if self._divided > always else "") if h]
+        tail = f", !llvm.loop {self.module.loop_hint(hints)}" if hints else ""
         self.do(f"br i1 {again.text}, label %{head}, label %{done}{tail}")
         self.start(done)
 
@@ -293,11 +310,12 @@ class Module:
             self.metadata.append(f"{self._streaming} = !{{i32 1}}")
         return self._streaming
 
-    def loop_hint(self, hint: str) -> str:
+    def loop_hint(self, hints: Sequence[str]) -> str:
         """Metadata of one loop, e.g. `llvm.loop.unroll.disable`."""
         base = len(self.metadata)
-        self.metadata.append(f"!{base} = distinct !{{!{base}, !{base + 1}}}")
-        self.metadata.append(f"!{base + 1} = !{{{hint}}}")
+        listed = "".join(f", !{base + 1 + n}" for n in range(len(hints)))
+        self.metadata.append(f"!{base} = distinct !{{!{base}{listed}}}")
+        self.metadata += [f"!{base + 1 + n} = !{{{hint}}}" for n, hint in enumerate(hints)]
         return f"!{base}"
 
     def text(self) -> str:

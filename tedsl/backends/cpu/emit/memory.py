@@ -19,7 +19,7 @@ from tedsl.backends.cpu.emit.llvm_values import Num, splat
 from tedsl.backends.cpu.emit.types import is_short_float, register_type
 from tedsl.backends.cpu.emit.values import Evaluator, Pos
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, Var
 from tedsl.ir.nodes import Buffer, Load
 from tedsl.ir.printer import print_expr
 
@@ -42,6 +42,24 @@ class Access:
     step: Poly
     lanes: int
     spread: tuple[tuple[tuple[Expr, ...], int], ...] = ()
+
+
+def _ascends(offset: Poly) -> bool:
+    """True when no term of an offset is negative, so that no sum of some of them lies outside what
+    the sum of all lies in."""
+    return all(
+        coefficient >= 0 and all(map(_counts, atoms)) for atoms, coefficient in offset.items()
+    )
+
+
+def _counts(atom: Expr) -> bool:
+    """True of a loop's counter, of a size, and of remainders and quotients of these."""
+    if isinstance(atom, Var):
+        return atom.lower is not None and atom.lower >= 0
+    if isinstance(atom, Binary) and atom.op in (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD):
+        by = atom.b
+        return _counts(atom.a) and (int(by.value) > 0 if isinstance(by, Const) else _counts(by))
+    return isinstance(atom, Axis)
 
 
 class Accessor(Evaluator):
@@ -96,14 +114,17 @@ class Accessor(Evaluator):
         return deepest
 
     def address(self, memory: Memory, buffer: Buffer, offset: Poly, inbounds: bool = True) -> Value:
-        """A pointer to element `offset`, built outermost term first so that loops can hoist it."""
+        """A pointer to element `offset`, built outermost term first so that loops can hoist it;
+        `inbounds` where it is one of the buffer's, and so is every sum of some of the terms."""
         groups: dict[int, list[tuple[tuple[Expr, ...], int]]] = {}
         for atoms, coefficient in offset.items():
             if atoms:
                 groups.setdefault(self._depth(atoms), []).append((atoms, coefficient))
         ptr = memory.ptr
-        key: tuple[object, ...] = ("ptr", buffer)
-        gep = f"getelementptr {'inbounds ' if inbounds else ''}{memory.elem}"
+        steps = len(groups) + (1 if offset.get((), 0) else 0)
+        inside = inbounds and (steps < 2 or _ascends(offset))
+        key: tuple[object, ...] = ("ptr", buffer, inside)
+        gep = f"getelementptr {'inbounds ' if inside else ''}{memory.elem}"
         for depth in sorted(groups):
             deps = self.depends.poly({atoms: c for atoms, c in groups[depth]})
             terms = tuple(sorted((tuple(map(id, a)), c) for a, c in groups[depth]))
