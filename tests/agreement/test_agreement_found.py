@@ -342,6 +342,21 @@ def test_loops_are_unrolled_as_far_as_triton_compiles_them(count: int, unrolled:
     assert ("i stays a loop" in program.source) != unrolled
 
 
+@pytest.mark.parametrize("count,unrolled", [(8, True), (64, False)])
+def test_loops_inside_unrolled_ones_are_counted(count: int, unrolled: bool) -> None:
+    """ptxas takes seconds for 250 loops beside each other and minutes for 500; LLVM writes out the
+    eight iterations of the loop between."""
+    n = te.size_var("n")
+    x = te.placeholder((count, n), name="x")
+    y = te.compute((count, n), lambda i, j: x[i, j] * 2.0, name="y")
+    s = te.create_schedule(y)
+    i, j = s[y].op.axis
+    s[y].unroll(i)
+    s[y].split(j, nparts=8)
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    assert ("tl.static_range" in source) == unrolled
+
+
 def test_the_last_program_may_fold_in_memory() -> None:
     """It alone runs what comes last, of which it stores partial results."""
     x = te.placeholder((5, 7), name="x")

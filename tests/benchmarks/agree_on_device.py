@@ -50,6 +50,8 @@ SAME = 2
 """Failures of one kind that are made smaller and written out."""
 TRIES, PATIENCE = 300, 45.0
 """How often and how many seconds one failure is tried to be made smaller."""
+LONG = 2.0
+"""Seconds of a call by the cost model, from which one that did not end is no failure."""
 PACKAGES = ("numpy", "triton", "torch", "llvmlite", "ml_dtypes", "sympy")
 
 
@@ -147,6 +149,10 @@ class Runner(threading.Thread):
                 if not kind:
                     return
                 found = self.child.ask({"kind": kind, "seed": seed})
+                if found["status"] == "hang" and found["at"] == "run":
+                    told = self.child.ask({"kind": kind, "seed": seed, "predict": True})
+                    if told.get("predicted", 0.0) > LONG:
+                        found = {**told, "status": "large"}
                 self.report.add(kind, found)
                 if found["status"] not in FINE:
                     self.failed(kind, seed, found)

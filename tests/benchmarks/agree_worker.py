@@ -38,6 +38,8 @@ from tedsl.backends.triton.compile import compile_time
 from tedsl.backends.triton.compile.offline import ast_source, compile_errors, refusal, requests_of
 from tedsl.backends.triton.emit.module import emit
 from tedsl.backends.triton.emit.program import TritonProgram
+from tedsl.cost.devices import device_for
+from tedsl.cost.estimate import estimate
 from tedsl.errors import BackendError, InternalError, LowerError, TedslError
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.ir.nodes import Module
@@ -47,7 +49,9 @@ from tedsl.tensor.printer import print_graph
 STEPS = ("draw", "reference", "lower", "build", "compile", "run", "compare")
 MINUTES = 120.0
 """Seconds of compiling, as the model tells them, for which a schedule is too large to be tried."""
-ROOM = re.compile(r"needs \d+ of shared memory, the device has")
+ROOM = re.compile(
+    r"needs \d+ of shared memory, the device has|too many blocks in cooperative launch"
+)
 TILE = re.compile(r"^a tile of kernel \S+ has \d+ elements")
 DEAD = re.compile(r"CUDA error|illegal memory|device-side|misaligned address|unspecified launch")
 
@@ -122,6 +126,8 @@ class Worker:
         try:
             if drawn.schedule is None or drawn.error:
                 raise drawn.error or AssertionError("there is no schedule")
+            if request.get("predict"):
+                return self.predicted(drawn, drawn.schedule)
             found = self.checked(drawn, drawn.schedule)
             found["steps"] = sorted({each.primitive for each in drawn.schedule.trace.steps})
         except Exception as error:  # whatever it is, it is what was looked for
@@ -166,6 +172,13 @@ class Worker:
         except AssertionError as error:
             return {"status": "wrong", "message": str(error)}
         return {"status": "right"}
+
+    def predicted(self, drawn: Pair, schedule: te.Schedule) -> dict[str, Any]:
+        """The seconds of a call by the cost model."""
+        self.step("lower")
+        module = te.lower(schedule, self.target)
+        found = estimate(module, device_for(self.target), drawn.case.sizes)
+        return {"status": "right", "predicted": found.seconds}
 
     def run(self, drawn: Pair, kernel: te.Kernel, oracle: Oracle) -> None:
         """Call it, once or twice, and compare."""

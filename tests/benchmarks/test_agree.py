@@ -234,6 +234,28 @@ def test_a_process_that_dies_or_hangs_is_replaced(
         asked.close()
 
 
+@pytest.mark.parametrize(("predicted", "status"), [(9000.0, "large"), (0.1, "hang")])
+def test_calls_that_take_hours_are_no_hangs(
+    predicted: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(_: Child, request: dict[str, Any]) -> dict[str, Any]:
+        if "predict" in request:
+            return {"status": "right", "predicted": predicted}
+        return {"status": "hang", "at": "run", "message": "no end of run"}
+
+    monkeypatch.setattr(Child, "ask", ask)
+    options = ["--target", "cuda:sm_90", "--seeds", "0:1", "--jobs", "1", "--kind", "rules"]
+    monkeypatch.setattr(sys, "argv", ["agree", "--out", str(tmp_path), *options])
+    agree_on_device.main()
+    assert json.loads((tmp_path / "agreement.json").read_text())["counts"] == {"rules": {status: 1}}
+
+
+@pytest.mark.cpu
+def test_a_call_is_predicted() -> None:
+    found = worker("cpu").asked({"kind": "rules", "seed": 3, "predict": True})
+    assert 0 < found["predicted"] < 1
+
+
 def test_processes_are_spread_over_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "worker.py"
     path.write_text(SEEING)

@@ -16,7 +16,7 @@ purpose is to tell a second from a minute.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tedsl.devices import GPUS
@@ -43,6 +43,9 @@ REGISTERS = max(gpu.registers_thread for gpu in GPUS)
 # Seconds of a kernel whatever it does, of an instruction, and of one among very many of them; how
 # many times as long it takes where a thread has values for twice its registers.
 KERNEL, EACH, CROWDED, MOVED = 0.65, 1.5e-4, 1.2e-8, 20.0
+# Seconds of a pair of loops: ptxas compares each with each.  LLVM writes the iterations of one out
+# that has no more than so many.
+PAIR, FEW = 1e-3, 8
 # Computed terms of an unrolled sum from which LLVM may take minutes to schedule them, if a thread
 # has several sums; and what is said of it then.
 CHAIN, SEVERAL, MINUTES = 49, 4.0, 30.0
@@ -61,12 +64,13 @@ _FUNCTIONS = frozenset({BinaryOp.POW, BinaryOp.ATAN2})
 @dataclass(frozen=True, slots=True)
 class Effort:
     """The code of a kernel for one thread: instructions, the 32-bit values of its largest tile
-    outside of `tl.dot`, and how many computed terms of one sum are unrolled, if the thread has
-    several sums."""
+    outside of `tl.dot`, how many computed terms of one sum are unrolled, if the thread has several
+    sums, and the loops."""
 
     instructions: float
     values: float
     chain: int = 0
+    loops: int = 0
 
     @property
     def seconds(self) -> float:
@@ -74,6 +78,7 @@ class Effort:
         crowd = max(0.0, self.values / REGISTERS - 1)
         n = self.instructions
         written = KERNEL + EACH * n * (1 + MOVED * crowd * crowd) + CROWDED * n * n
+        written += PAIR * self.loops * self.loops
         return written + (MINUTES if self.chain > CHAIN else 0.0)
 
 
@@ -101,11 +106,18 @@ def unrolls(loop: For, threads: int) -> bool:
 
 def _unrolled(loop: For, once: Effort) -> Effort | None:
     """What all iterations together are, if the compilers are done with them in time."""
+    count = _iterations(loop)
+    if count is None:
+        return None
+    found = Effort(once.instructions * count, once.values, once.chain * count, once.loops * count)
+    return found if found.seconds <= LIMIT else None
+
+
+def _iterations(loop: For) -> int | None:
+    """How often a loop runs, if that is constant; at least 1."""
     if not isinstance(loop.start, Const) or not isinstance(loop.end, Const):
         return None
-    count = max(1, int(loop.end.value) - int(loop.start.value))
-    found = Effort(once.instructions * count, once.values, once.chain * count)
-    return found if found.seconds <= LIMIT else None
+    return max(1, int(loop.end.value) - int(loop.start.value))
 
 
 def written(stmt: Stmt, threads: int) -> Effort:
@@ -114,12 +126,18 @@ def written(stmt: Stmt, threads: int) -> Effort:
     total = sum(each.instructions for each in inside)
     values = max((each.values for each in inside), default=0.0)
     chain = max((each.chain for each in inside), default=0)
+    loops = sum(each.loops for each in inside)
     match stmt:
         case For(kind=LoopKind.UNROLLED):
-            once = Effort(total, values, chain)
-            return _unrolled(stmt, once) or once
+            once = Effort(total, values, chain, loops)
+            return _unrolled(stmt, once) or replace(once, loops=loops + 1)
+        case For(kind=LoopKind.PROGRAM | LoopKind.VECTORIZED):
+            pass
         case For():
-            total *= 1 + len(stmt.cuts)
+            copies = 1 + len(stmt.cuts)
+            total *= copies
+            count = _iterations(stmt) or 1
+            loops = copies * (1 + loops * (count if count <= FEW else 1))
         case Store() | Accumulate() | Dot():
             counter = _Counter(stmt, threads)
             total += counter.instructions
@@ -127,7 +145,7 @@ def written(stmt: Stmt, threads: int) -> Effort:
             chain = int(counter.computes)
         case _:
             pass
-    return Effort(total, values, chain)
+    return Effort(total, values, chain, loops)
 
 
 def _words(dtype: DType) -> float:
