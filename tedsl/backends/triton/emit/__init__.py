@@ -11,6 +11,7 @@
 - `address`: pointers and offsets
 - `masks`: masks as lists of conditions
 - `dividends`: quotients and remainders that are never negative
+- `wide_clamps`: clamps in which ptxas loses a sign
 - `divisibility`: proved divisibility, written so that Triton sees it
 - `axis_analysis`: what Triton's analysis of addresses may be shown, so that it is never wrong
 - `values`: expressions

@@ -26,6 +26,7 @@ from tedsl.backends.triton.emit.program import (
 from tedsl.backends.triton.emit.statements import Statements
 from tedsl.backends.triton.emit.user_kernels import emit_call, foreign_texts
 from tedsl.backends.triton.emit.values import Printer
+from tedsl.backends.triton.emit.wide_clamps import widen_clamps
 from tedsl.backends.triton.emit.writer import INDENT, Writer, complete
 from tedsl.backends.triton.math.accuracy import analyse
 from tedsl.backends.triton.math.functions import SUM, UNARY, triton_type
@@ -114,7 +115,7 @@ class _Kernel:
     ) -> None:
         facts = func_facts(func)
         ranges = ranges_of(func, facts)
-        self.func = func = shift_dividends(func, ranges)
+        self.func = func = widen_clamps(shift_dividends(func, ranges))
         self.launch = func.launch
         if not gpu.has_clusters:
             self.launch = replace(func.launch, num_ctas=None)

@@ -1,0 +1,54 @@
+"""Clamps of differences, of which ptxas loses a sign where what is subtracted was narrowed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backends.triton.emit.module import emit
+
+
+def turned(times: int = 1) -> tuple[te.Schedule, te.Tensor]:
+    """Rows from the last but one to the first, the first again where there are no more; its loops
+    have 64 bits."""
+    n = te.size_var("n")
+    x = te.placeholder((n, 7, te.const(1, "int64")), "int32", name="x")
+    y = te.compute(
+        x.shape,
+        lambda i, j, k: x[te.max(n - i * times - 2, 0), j, te.const(0, "int64") - k],
+        name="y",
+    )
+    s = te.create_schedule(y)
+    outer, inner = s[y].split(s[y].fuse(*y.op.axis), factor=1024)
+    s[y].bind(outer, "blockIdx.x")
+    s[y].vectorize(inner)
+    return s, x
+
+
+def test_a_clamp_of_what_is_counted_down_is_calculated_in_64_bits() -> None:
+    s, _ = turned()
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    clamps = [line for line in source.splitlines() if "tl.maximum(" in line]
+    assert clamps
+    assert all("tl.cast(n, tl.int64) - " in line and "0).to(tl.int32)" in line for line in clamps)
+
+
+def test_sums_that_may_wrap_stay_in_their_type() -> None:
+    s, _ = turned(1103515245)
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    clamps = [line for line in source.splitlines() if "tl.maximum(" in line]
+    assert clamps
+    assert not any("tl.int64" in line for line in clamps)
+
+
+@pytest.mark.parametrize(
+    "target", ["triton-interpret", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+@pytest.mark.parametrize("rows", [1, 2, 33, 300])
+def test_numbers_of_such_a_clamp(rows: int, target: str) -> None:
+    """On an H200 with ptxas 12.8 the second row was the last one of `x`."""
+    s, _ = turned()
+    given = np.random.default_rng(1).integers(0, 9, (rows, 7, 1)).astype(np.int32)
+    found = te.build(s, target, cache=False)(given)
+    assert np.array_equal(found, given[np.maximum(rows - np.arange(rows) - 2, 0)])
