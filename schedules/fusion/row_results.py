@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.groups import Along, Group, crossed_row, find_groups, mapped
-from tedsl.schedules.analysis.kernel_order import kernels_of, stages_of
+from tedsl.schedules.analysis.kernel_order import Kernels, kernels_of, stages_of
 from tedsl.schedules.analysis.nests import along as lies_along
 from tedsl.schedules.analysis.nests import (
     among,
@@ -34,13 +34,20 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.fusion.horizontal import Beside
+from tedsl.schedules.gpu.candidates import seconds_of
+from tedsl.schedules.gpu.rows.merged_again import merged_again
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
+from tedsl.schedules.gpu.rows.rows_and_columns import goes_along, of_matrix
 from tedsl.schedules.gpu.rows.split_rows import PART, few_rows, one_pass
+from tedsl.schedules.gpu.select import schedule_group
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import loop_readers
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
-from tedsl.tensor.tensor import Tensor
+from tedsl.target import Target
 
 Axes = Mapping[Axis, Axis]
 
@@ -55,6 +62,17 @@ class _Found:
     along: Along | None
     again: str = ""
     readers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a kernel computes beside what it has: the stages, those that it stores, the kernel that
+    this makes, and those that there are without."""
+
+    stages: Sequence[str]
+    stored: Mapping[str, Along]
+    group: Group
+    kernels: Sequence[Group]
 
 
 def store_in_rows(
@@ -99,7 +117,8 @@ def store_in_rows(
             touched |= kernels
             along[each.name] = each.along
             made.append(_again(s, view, each))
-    if not found and not made:
+    taken = not found and not made and _takes(s, rows, order, outputs, along)
+    if not found and not made and not taken:
         return None
     stays = [*along, *(each.root for each in along.values())]
     outputs += [name for name in dict.fromkeys(stays) if name not in outputs]
@@ -119,11 +138,11 @@ def _elements(
         declined |= fresh
 
 
-def _chosen(s: Schedule, name: str) -> bool:
+def _chosen(s: Schedule, name: str, usual: bool = True) -> bool:
     """The knob `in_rows` of a stage, which is asked for once."""
     knob = f"{name}.in_rows"
     known = next((each for each in s.knobs if each.name == knob), None)
-    return bool(known.chosen) if known is not None else flip(s, knob, True)
+    return bool(known.chosen) if known is not None else flip(s, knob, usual)
 
 
 def _again(s: Schedule, view: View, found: _Found) -> str:
@@ -159,6 +178,49 @@ def _in_plan(s: Schedule, view: View, found: _Found) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _takes(
+    s: Schedule, rows: _Rows, order: Kernels, outputs: list[str], along: dict[str, Along]
+) -> bool:
+    """Let kernels compute what they need of their rows, and store what others read of that."""
+    touched = set[str]()
+    for host in reversed(rows.groups):
+        taken = rows.needed(host)
+        if taken is None or not touched.isdisjoint(each.root for each in taken.kernels):
+            continue
+        inside = [*stages_of(host), *taken.stages]
+        if not order.may_be_one(s, inside):
+            continue
+        worth = _worth(s, taken)
+        if not all([_chosen(s, name, worth) for name in taken.stored]):
+            continue
+        order.join(inside)
+        for name in taken.stages:
+            if name in taken.stored and is_reduction(rows.view[name]):
+                inside.append(s[s.cache_write(s[name].op.outputs[0], "local")].name)
+            elif name not in taken.stored and name in outputs:
+                outputs.remove(name)
+                s[name].compute_inline()
+        merged_again(s, inside, taken.stored)
+        along |= taken.stored
+        touched |= {each.root for each in taken.kernels}
+    return bool(touched)
+
+
+def _worth(s: Schedule, taken: _Taken) -> bool:
+    """True where the model predicts that one kernel takes no longer than several."""
+    target, names = Target.parse(s.target or "cuda"), [taken.group.root, *taken.group.inner]
+
+    def rule(trial: Schedule, group: Group) -> None:
+        schedule_group(trial, group, target, Beside(launches=False))
+
+    def times(trial: Schedule) -> list[float]:
+        return [seconds_of(trial, each, rule, target) for each in (taken.group, *taken.kernels)]
+
+    parts = [[names.index(n) for n in (each.root, *each.inner)] for each in taken.kernels]
+    together, *apart = remembered(s, (_worth, str(target), str(parts)), times, names)
+    return together <= sum(apart)
+
+
 class _Rows:
     """The kernels of rows of a schedule, and what they could store."""
 
@@ -175,11 +237,6 @@ class _Rows:
                 if len(hosts) == 1:
                     yield from self._read_in(group, hosts[0])
                 yield from self._followed(group)
-        for group in self.groups:
-            hosts = self._hosts(group.root)
-            if is_reduction(self.view[group.root]) and not group.inner and len(hosts) > 1:
-                for host in hosts:
-                    yield from self._folded_in(group, host)
 
     def _hosts(self, name: str) -> list[Group]:
         """The kernels that read a stage."""
@@ -211,33 +268,61 @@ class _Rows:
             if self._fits(user, group, axes, rows_of(self.s, self.view, group)):
                 yield _Found(user, Along(group.root, axes), group.root, (user,))
 
-    def _folded_in(self, group: Group, host: Group) -> Iterator[_Found]:
-        """A fold of rows that a kernel of the same rows reads, which folds the same tensors, and
+    def needed(self, host: Group) -> _Taken | None:
+        """The folds of rows, and what is computed of each, that a kernel of the same rows needs and
         others read too."""
-        op, rows = self.view[group.root], rows_of(self.s, self.view, host)
-        if not rows or len(op.bodies) > 1 or not self._is_of_rows(group):
-            return
-        users = [each for each in self.view.readers[group.root] if self.owners[each[0]] is host]
-        others = {user for user, _ in self.view.readers[group.root]} - {user for user, _ in users}
-        if any(needs_one_of(self.view, name, others) for name in (host.root, *host.inner)):
-            return
-        folded = self._along_rows(host)
-        axes = mapped(op, users, host, self.view)
-        if axes is None or folded.isdisjoint(self._along_rows(group)):
-            return
-        if self._fits(group.root, host, axes, rows):
-            readers = tuple(dict.fromkeys(user for user, _ in users))
-            yield _Found(group.root, Along(host.root, axes), group.root, readers)
+        if host.contracts or host.in_parts or host.regions:
+            return None
+        kernels = [host, *self._needed(host)]
+        own = {name for each in kernels for name in (each.root, *each.inner)}
+        part = View({name: self.view[name] for name in self.view if name in own})
+        group = next(g for g in find_groups(part, [host.root]) if g.root == host.root)
+        kernels = [each for each in kernels if each.root in (host.root, *group.inner)]
+        whole = {name for each in kernels for name in (each.root, *each.inner)}
+        if whole != {host.root, *group.inner} or not rows_of(self.s, part, group):
+            return None
+        taken = [name for name in group.inner if name not in host.inner]
+        users = {*whole, *host.beside}
+        stored = [n for n in taken if n in self.results or not self._users(n) <= users]
+        single = all(len(part[name].bodies) == 1 for name in stored)
+        if not stored or not single or self._along_columns(host, stored):
+            return None
+        axes = {name: Along(host.root, group.axes[name]) for name in stored}
+        return _Taken(taken, axes, group, kernels)
 
-    def _along_rows(self, group: Group) -> set[Tensor]:
-        """The tensors that a kernel reads along folded rows."""
-        folds = (op for n in (group.root, *group.inner) if is_reduction(op := self.view[n]))
-        return {
-            read.tensor
-            for op in folds
-            for read in reads_of(op)
-            if any(among(axis, op.reduce_axes) for axis in axes_of(*read.indices))
-        }
+    def _needed(self, host: Group) -> list[Group]:
+        """The kernels of one element for each row that a kernel needs, by way of one another."""
+        found, waiting = dict[str, Group](), [host]
+        while waiting:
+            group = waiting.pop()
+            sources = (n for name in (group.root, *group.inner) for n in self.view.sources(name))
+            for each in (self.owners[source] for source in sources):
+                fresh = each is not host and each.root not in found
+                if fresh and (self._is_of_rows(each) or self._is_of_elements(each)):
+                    found[each.root] = each
+                    waiting.append(each)
+        return list(found.values())
+
+    def _is_of_elements(self, group: Group) -> bool:
+        """True for a pointwise kernel of an element for each row of a fold that it reads."""
+        op = self.view[group.root]
+        if not _is_pointwise(group) or is_reduction(op) or not may_inline(self.s.plan, group.root):
+            return False
+        sources = [self.owners[name] for name in self.view.sources(group.root)]
+        rows = [self.view[each.root].axes for each in sources if self._is_of_rows(each)]
+        return any(len(long_axes(axes)) >= len(long_axes(op.axes)) for axes in rows)
+
+    def _users(self, name: str) -> set[str]:
+        """The stages in whose loops a stage is read."""
+        return {each.name for each in loop_readers(self.s.plan, self.s[name].op)}
+
+    def _along_columns(self, host: Group, stored: Sequence[str]) -> bool:
+        """True where a kernel that reads those folds columns in the loops of the host."""
+        users = {user for name in stored for user in self._users(name)}
+        kernels = [self.owners[name] for name in users if name in self.owners]
+        return of_matrix(self.view, host) and any(
+            goes_along(self.view, host, each) for each in kernels if each is not host
+        )
 
     def _fits(self, name: str, host: Group, axes: Axes, rows: Sequence[Axis]) -> bool:
         """True when a stage has the rows of a kernel, and where it has more, a program holds a row

@@ -28,14 +28,14 @@ def quickest(s: Schedule, group: Group, rules: Sequence[Rule], target: Target) -
     names = (*group.inner, group.root)
 
     def times(trial: Schedule) -> list[float]:
-        return [_seconds(trial, group, rule, target) for rule in rules]
+        return [seconds_of(trial, group, rule, target) for rule in rules]
 
     found = remembered(s, (quickest, str(target), *rules), times, names)
     return rules[found.index(min(found))]
 
 
-def _seconds(s: Schedule, group: Group, rule: Rule, target: Target) -> float:
-    """The time of a kernel alone."""
+def seconds_of(s: Schedule, group: Group, rule: Rule, target: Target) -> float:
+    """The time that is predicted for a kernel alone, scheduled by a rule."""
 
     def done(trial: Schedule, names: Names) -> None:
         inner = [names[name] for name in group.inner]

@@ -133,6 +133,19 @@ def middle(n: int, m: int) -> Made:
     return [te.compute((n, 35), lambda i, j: te.sqrt(off[i, j]), name="spread")]
 
 
+def read_by_columns(n: int, m: int) -> Made:
+    """Statistics of rows that a matrix reads, and sums of columns of what is computed of them."""
+    x, y, k = rows_of(n, m)
+    r, q = te.reduce_axis((0, n), "r"), te.reduce_axis((0, n), "q")
+    mean, off = moments(x)
+    both = te.compute((n,), lambda i: te.sum(x[i, k] * y[i, k], axis=k), name="both")
+    slope = te.compute(
+        (n, m), lambda i, j: y[i, j] * off[i] - (x[i, j] - mean[i]) * both[i], name="slope"
+    )
+    first = te.compute((), lambda: te.sum(both[r] - mean[r] * off[r], axis=r), name="first")
+    return [slope, first, te.compute((), lambda: te.sum(both[q], axis=q), name="second")]
+
+
 CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (residual, 300, 96, ["normed"]),
     (residual, 140, 1000, ["normed"]),
@@ -141,6 +154,7 @@ CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (kept_statistics, 12, 40_000, ["off.rf", "mean", "normed"]),
     (followed, 300, 96, ["low"]),
     (folded, 300, 96, ["total", "lost"]),
+    (read_by_columns, 3000, 96, ["slope", "first", "second"]),
     (columns, 9000, 70, ["off.rf", "total", "off", "normed", "shown"]),
     (columns, 130, 40, ["total", "off", "normed"]),
     (split, 12, 40_000, ["off.rf", "total", "mean", "off", "normed"]),
@@ -198,3 +212,22 @@ def test_moments_of_columns_are_folded_in_one_pass() -> None:
     assert "total: float32[1, 32], local" in str(s)
     apart = schedule_for(middle(40, 600), "cuda:sm_90", {"spread.online": False})
     assert "online" not in {step.primitive for step in apart.trace.steps}
+
+
+def test_several_kernels_take_what_they_need_of_rows_at_once() -> None:
+    """One changes the readers of what another would take."""
+    torch, front = pytest.importorskip("torch"), pytest.importorskip("tedsl.torch")
+
+    def slopes(x: Any, y: Any, scale: Any, shift: Any) -> Any:
+        norm = torch.nn.functional.layer_norm
+        _, back = torch.func.vjp(lambda *given: norm(given[0], (77,), *given[1:]), x, scale, shift)
+        return back(y)
+
+    shapes = ((8, 1766, 77), (8, 1766, 77), (77,), (77,))
+    given = [torch.empty(shape, device="meta") for shape in shapes]
+    with torch.no_grad():
+        outputs = front.trace(slopes, *given).outputs
+    for place in ("inline", "root"):
+        s = schedule_for(outputs, "cuda:sm_90", {"rsqrt.place": place})
+        te.lower(s, "cuda:sm_90")
+    assert sum(line.startswith("kernel ") for line in str(s).splitlines()) == 3

@@ -21,7 +21,8 @@ def merged_again(s: Schedule, readers: Sequence[str], inside: Collection[str]) -
     ours, made, behind = set(readers), list[str](), _behind(s, inside)
     for stage in reversed(s.plan.stages):
         name = stage.name
-        if name in ours or not (name in inside or (name in behind and stage.placement.inlined)):
+        between = name not in ours and name in behind and stage.placement.inlined
+        if name not in inside and not between:
             continue
         users = [each.name for each in plan_readers(s.plan, s[name].op)]
         mine = [user for user in users if user in ours]

@@ -75,11 +75,11 @@ def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
     view = definitions(s)
     found: list[Both] = []
     for group in groups:
-        if not _is_of_rows(view, group):
+        if not of_matrix(view, group):
             continue
         columns = list[Group]()
         for each in groups:
-            if _goes_along(view, group, each) and _in_order(s, groups, group, [*columns, each]):
+            if goes_along(view, group, each) and _in_order(s, groups, group, [*columns, each]):
                 columns.append(each)
         held = _held(view, group, len(columns))
         many = (volume(view[group.root].axes[:-1]) or 0) >= FEWEST * gpu_of(s).sms
@@ -88,7 +88,7 @@ def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
     return found
 
 
-def _is_of_rows(view: View, group: Group) -> bool:
+def of_matrix(view: View, group: Group) -> bool:
     """True for a kernel over a matrix, each of whose rows is reduced and written again; several
     axes may number the rows."""
     root = view[group.root]
@@ -104,7 +104,7 @@ def _is_of_rows(view: View, group: Group) -> bool:
     return bool(one) and whole and all(any_order(view[name]) for name in group.inner)
 
 
-def _goes_along(view: View, group: Group, other: Group) -> bool:
+def goes_along(view: View, group: Group, other: Group) -> bool:
     """True for a kernel of one column reduction, of a matrix that the kernel of rows reads, which
     does not depend on it."""
     root, rows = view[other.root], view[group.root]

@@ -35,7 +35,6 @@ from tedsl.scheduling.plan.graph import path_between
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.links import (
     follower_names,
-    guest_names,
     in_plan_order,
     places,
     tensors_read,
@@ -159,8 +158,8 @@ def _joined(plan: Plan, leaders: Collection[str] | None = None) -> list[StagePla
 
 def _at_root(plan: Plan) -> bool:
     """True when all stages that run together with a leader do so at root."""
-    inside = (name for names in guest_names(plan).values() for name in names)
-    return not any(plan.stage(name).placement.leader for name in inside)
+    followers = (name for names in follower_names(plan).values() for name in names)
+    return not any(plan.stage(name).placement.host for name in followers)
 
 
 def _in_order_still(plan: Plan, again: _Groups | None) -> bool:
