@@ -1,5 +1,5 @@
 """The process's thread pool: compiled once, shared by every kernel, quiet at exit and after a
-fork."""
+fork.  Beside PyTorch it is PyTorch's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import atexit
 import ctypes
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tedsl.backends.cpu.run import linking
@@ -18,7 +20,9 @@ from tedsl.detect import MOST_THREADS
 from tedsl.errors import BackendError
 from tedsl.processor import Machine, binding, machine, usable_cores
 
-SPINS = 800  # pauses (about 50 ns each) before a worker sleeps
+# Pauses of about 50 ns before a worker sleeps.  To wake 15 others takes 100 us and more; OpenMP's
+# threads look for work for milliseconds.
+SPINS = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Pool:
 
     engine: Any
     resize: Any
+    join: Any
     stop: Any
     forked: Any
 
@@ -46,7 +51,7 @@ def runtime_text(here: Machine) -> str:
         text += f"\ndeclare void @{name}({argument[:3]})\n"
         text = text.replace("$PAUSE", f"call void @{name}({argument})")
     text = text.replace("$PAUSE", "")
-    text = text.replace("$SPINS", str(SPINS))
+    text = text.replace("$SPINS", str(SPINS)).replace("$MOST", str(MOST_THREADS))
     return text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")
 
 
@@ -65,11 +70,29 @@ def ensure(code: Callable[[], bytes] = compile_pool) -> Pool:
     with _STARTING:
         if not _POOL:
             _POOL.append(_start(code()))
-        return _POOL[0]
+        pool = _POOL[0]
+        if not _CHOSEN and not _TEAM and (torch := sys.modules.get("torch")) is not None:
+            _TEAM.append(openmp_of(torch))
+            if _TEAM[0] is not None:
+                pool.join(*(ctypes.cast(each, ctypes.c_void_p) for each in _TEAM[0]))
+        return pool
+
+
+def openmp_of(torch: Any) -> tuple[Any, Any, Any] | None:
+    """`GOMP_parallel`, `omp_get_thread_num` and `omp_get_max_threads` of the OpenMP library that
+    PyTorch's kernels run in; None where it has another one."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return library.GOMP_parallel, library.omp_get_thread_num, library.omp_get_max_threads
+    except (OSError, AttributeError):  # not loaded, or without OpenMP or with LLVM's
+        return None
 
 
 _STARTING = threading.Lock()
 _POOL: list[Pool] = []
+_TEAM: list[tuple[Any, Any, Any] | None] = []  # once PyTorch was asked
+_CHOSEN: list[int] = []  # the number of threads that was asked for
 
 
 def _target_machine() -> Any:
@@ -97,6 +120,7 @@ def _start(code: bytes) -> Pool:
     pool = Pool(
         engine,
         symbol("tedsl_pool_size", None, ctypes.c_int64),
+        symbol("tedsl_pool_team", None, *[ctypes.c_void_p] * 3),
         symbol("tedsl_pool_stop", ctypes.c_int64),
         symbol("tedsl_pool_forked", None),
     )
@@ -114,18 +138,21 @@ _SIZE = [0]
 
 def _at_exit(pool: Pool) -> None:
     """Let no worker run while the interpreter goes away; later kernels run alone."""
+    pool.join(None, None, None)
     pool.resize(1)
     pool.stop()
 
 
 def num_threads() -> int:
-    """How many threads a parallel loop may use, the caller included."""
+    """How many threads a parallel loop may use, the caller included: PyTorch's, once that is
+    imported and until `set_num_threads` is called."""
     ensure()
-    return _SIZE[0]
+    team = None if _CHOSEN or not _TEAM else _TEAM[0]
+    return _SIZE[0] if team is None else min(int(team[2]()), MOST_THREADS)
 
 
 def set_num_threads(count: int) -> None:
-    """Set how many threads parallel loops use, the caller included.
+    """Set how many threads parallel loops use, the caller included; they are no longer PyTorch's.
 
     Raises:
         BackendError: the count is not between 1 and 256, or a kernel is running in another thread.
@@ -139,5 +166,7 @@ def set_num_threads(count: int) -> None:
         raise BackendError(
             "the number of threads cannot change while a kernel runs", hint="wait for it to return"
         )
+    pool.join(None, None, None)
     pool.resize(count)
     _SIZE[0] = count
+    _CHOSEN[:] = [count]
