@@ -10,7 +10,8 @@ from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import among, any_order, first, is_reduction, reduce_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
-from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.cpu.tasks import SMALL, spread
+from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -39,7 +40,8 @@ def fold_across(s: Schedule, group: Group) -> None:
     view = definitions(s)
     rows = [a for a in group.rows or () if a is not lane]
     columns = [a for a in root.axes if a is not lane and not among(a, rows)]
-    width = pick(s, f"{stage.name}.width", (64, 256, 1024), WIDTH, extent_of(lane))
+    usual = _width(s, root, extent_of(lane), volume(rows))
+    width = pick(s, f"{stage.name}.width", (64, 256, 1024), usual, extent_of(lane))
     lo, li = stage.split(lane, factor=width)
     stage.reorder(*rows, lo, *columns, li)
     stage.vectorize(li)
@@ -59,6 +61,15 @@ def fold_across(s: Schedule, group: Group) -> None:
         stage.parallel(task)
 
 
+def _width(s: Schedule, root: ComputeOp, size: int | None, rows: int | None) -> int:
+    """The results of a strip: fewer where each thread would not have one, of whole vectors."""
+    width, here = WIDTH, cpu_of(s)
+    least = 2 * here.lanes(max(t.dtype.nbytes for t in root.outputs))
+    while size and rows and width > least and rows * -(-size // width) < here.cores:
+        width //= 2
+    return width
+
+
 def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
     """Split one long column reduction with `rfactor`, where strips of columns would leave threads
     idle or stride over memory."""
@@ -68,10 +79,12 @@ def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
     if len(group.inner) > 1 or folded is None or points is None or size is None:
         return
     others = volume([a for a in op.axes if group.axes[name].get(a) is not lane])
-    few = others == 1 and points >= FEW_PARTS * PART
+    idle = -(-size // WIDTH) < cpu_of(s).cores
+    usual = spread(s, PART, points, SMALL) if idle else PART
+    few = others == 1 and points >= FEW_PARTS * usual
     if not few or not any_order(op):
         return
-    height = max(AT_ONCE, PART // size)
+    height = max(AT_ONCE, usual // size)
     sizes = (height // 4, height, height * 4)
     height = pick(s, f"{group.root}.part", [n for n in sizes if n > 0], height, folded // 2)
     stage = s[name]
@@ -107,7 +120,7 @@ def fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:
         stage.vectorize(piece)
         return
     sizes = (4096, 16384, 65536, 262144)
-    chunk = pick(s, f"{stage.name}.piece", sizes, 65536, total)
+    chunk = pick(s, f"{stage.name}.piece", sizes, spread(s, 65536, total, 8192), total)
     part, _ = stage.split(flat, factor=chunk)
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     inner = definitions(s)[partial.name]

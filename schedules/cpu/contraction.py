@@ -24,7 +24,7 @@ from tedsl.schedules.analysis.nests import (
     pow2_at_least,
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
-from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.cpu.tasks import SMALL, tasks_wanted
 from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
@@ -32,10 +32,6 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
-# Tasks for each thread, for load balance, and how many are enough of them unless there are more
-# than half as many threads.
-TASKS_EACH = 4
-TASKS = 32
 # Rows of a block from which the cost of packing its panel again does not matter.
 ROWS = 1024
 # The least length of a part of a reduced axis.
@@ -133,7 +129,7 @@ def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
     again += wide * folded * nbytes if rows > tall else 0
     held = min(-(-2 * again // here.l2), fetched // max(1, 4 * results * nbytes))
     tiles = max(1, -(-results // (tall * wide)))
-    busy = 1 if tiles >= here.cores else -(-_tasks_wanted(s) // tiles)
+    busy = 1 if tiles >= here.cores else -(-tasks_wanted(s) // tiles)
     parts = max(1, min(max(held, busy), length // LEAST))
     parts = next((n for n in range(parts, 2 * parts) if length % n == 0), parts)
     return axis, pick(s, f"{name}.parts", (1, 2, 4, 8, 16, 32), parts, length // LEAST)
@@ -154,12 +150,7 @@ def _crossed_block(s: Schedule, op: ComputeOp, last: Axis, wide: int) -> int:
 def _row_blocks(s: Schedule, tasks: int | None) -> int:
     """Into how many blocks the rows are split where there are `tasks` without that: as few as keep
     the threads busy, since each packs the panel again."""
-    return 1 if tasks is None else min(16, pow2_at_least(-(-_tasks_wanted(s) // tasks)))
-
-
-def _tasks_wanted(s: Schedule) -> int:
-    threads = cpu_of(s).cores
-    return max(min(TASKS, TASKS_EACH * threads), 2 * threads)
+    return 1 if tasks is None else min(16, pow2_at_least(-(-tasks_wanted(s) // tasks)))
 
 
 def _beside(
@@ -183,7 +174,7 @@ def _beside(
     if not around or not rows or not panels or not folded or fetched // around <= half:
         return 1
     tasks = around * panels * max(1, rows // ROWS)
-    most = min(8, panels, half // (wide * folded * size), tasks // _tasks_wanted(s))
+    most = min(8, panels, half // (wide * folded * size), tasks // tasks_wanted(s))
     return pow2_at_least(most + 1) // 2 if most > 1 else 1
 
 

@@ -9,7 +9,8 @@ from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import along, among, any_order, first, is_reduction
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
-from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.cpu.tasks import SMALL, spread
+from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -50,9 +51,10 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
     """A root that reduces rows, with the reductions that it reads inside."""
     stage, view = s[group.root], definitions(s)
     length, count = volume(root.reduce_axes), volume(root.axes)
-    few = count is not None and length is not None and count < FEW_ROWS and length >= 2 * PIECE
-    if few and not group.inner and any_order(root):
-        _split_rows(s, stage, root, length or 1)
+    piece = spread(s, PIECE, None if length is None else length * (count or 1), SMALL // 2)
+    few = count is not None and count < max(FEW_ROWS, cpu_of(s).cores)
+    if few and length is not None and length >= 2 * piece and not group.inner and any_order(root):
+        _split_rows(s, stage, root, length, piece)
         root = definitions(s)[group.root]
         length = volume(root.reduce_axes)
     row = fused(stage, root.axes)
@@ -68,10 +70,10 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
         stage.parallel(row)
 
 
-def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None:
+def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int, usual: int) -> None:
     """Partial results of few long rows over the threads, so that none is idle."""
     sizes = (PIECE // 4, PIECE, PIECE * 4)
-    piece = pick(s, f"{stage.name}.part", sizes, PIECE, length // 2)
+    piece = pick(s, f"{stage.name}.part", sizes, usual, length // 2)
     part, _ = stage.split(fused(stage, root.reduce_axes), factor=piece)
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     own = definitions(s)[partial.name]

@@ -24,7 +24,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.columns_and_full import fold_across, fold_whole
 from tedsl.schedules.cpu.contraction import contract, parts_of_fold
 from tedsl.schedules.cpu.rows import fold_rows, reduce_rows
-from tedsl.schedules.cpu.tasks import SMALL, run_parallel
+from tedsl.schedules.cpu.tasks import SMALL, run_parallel, spread
 from tedsl.schedules.fusion.horizontal import Beside, joined, lead
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
@@ -122,7 +122,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             return
         flat = fused(stage, op.axes)
         sizes = (1024, 4096, 16384, 65536)
-        piece = pick(s, f"{stage.name}.piece", sizes, 16384, None if total is None else total)
+        piece = pick(s, f"{stage.name}.piece", sizes, spread(s, 16384, total, 2048), total)
         outer, inner = stage.split(flat, factor=piece)
         stage.vectorize(inner)
         if total is None or total > SMALL:
@@ -149,7 +149,9 @@ def tiles_with_regions(s: Schedule, group: Group, beside: Beside) -> None:
     stays in cache, if it is of a constant size."""
     stage, op = s[group.root], definitions(s)[group.root]
     row, column = op.axes[-2:]
-    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 128, extent_of(row))
+    total = volume(op.axes)
+    usual = spread(s, 128 * 128, total, 16 * 128) // 128
+    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), usual, extent_of(row))
     wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 128, extent_of(column))
     lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 16, wide))
     ro, ri = stage.split(row, factor=tall)
@@ -168,7 +170,6 @@ def tiles_with_regions(s: Schedule, group: Group, beside: Beside) -> None:
         last = definitions(s)[name].axes[-1]
         _, piece = inner.split(last, factor=lanes)
         inner.vectorize(piece)
-    total = volume(op.axes)
     if total is None or total > SMALL:
         stage.parallel(task)
 

@@ -1,0 +1,75 @@
+"""Tasks of parallel loops: for all threads of a processor, however many it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl import target
+from tedsl.devices import CpuDevice
+from tedsl.expr.nodes import Const
+from tedsl.ir.nodes import For, LoopKind
+from tedsl.ir.visit import walk_stmts
+from tedsl.schedules import schedule_for
+
+ROWS, COLUMNS = 900, 480
+
+
+def mapped(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda i, j: te.exp(x[i, j]), name="out")
+
+
+def turned(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda i, j: x[(i + 7) % ROWS, j], name="out")
+
+
+def over_columns(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, ROWS), name="k")
+    return te.compute((COLUMNS,), lambda j: te.sum(x[k, j], axis=k), name="out")
+
+
+def of_everything(x: te.Tensor) -> te.Tensor:
+    k, h = te.reduce_axis((0, ROWS), name="k"), te.reduce_axis((0, COLUMNS), name="h")
+    return te.compute((), lambda: te.sum(x[k, h], axis=[k, h]), name="out")
+
+
+def of_long_rows(x: te.Tensor) -> te.Tensor:
+    y = te.compute((3, 300, COLUMNS), lambda b, i, j: x[b * 300 + i, j], name="y")
+    k, h = te.reduce_axis((0, 300), name="k"), te.reduce_axis((0, COLUMNS), name="h")
+    return te.compute((3,), lambda b: te.max(y[b, k, h], axis=[k, h]), name="out")
+
+
+def normed_columns(x: te.Tensor) -> te.Tensor:
+    return te.nn.softmax(x, axis=0)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("cores", [1, 2, 16, 64])
+@pytest.mark.parametrize(
+    "made",
+    [mapped, te.nn.softmax, turned, over_columns, of_everything, of_long_rows, normed_columns],
+)
+def test_each_thread_has_a_task(
+    made: Callable[[te.Tensor], te.Tensor], cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 432,000 elements; a task has at least 8192 of a sum, and a strip of columns 32."""
+    x = te.placeholder((ROWS, COLUMNS), name="x")
+    result = made(x)
+    monkeypatch.setattr(target, "cpu_here", lambda: CpuDevice("test", cores, 512, 32))
+    s = schedule_for(result, "cpu")
+    loops = [
+        int(each.extent.value)
+        for func in te.lower(s, "cpu").funcs
+        for each in walk_stmts(func.body)
+        if isinstance(each, For)
+        and each.kind is LoopKind.PARALLEL
+        and isinstance(each.extent, Const)
+    ]
+    assert max(loops) >= min(cores, 13)
+    given = np.random.default_rng(1).random((ROWS, COLUMNS), dtype=np.float32)
+    np.testing.assert_allclose(
+        te.build(s, "cpu")(given), te.evaluate(result, {x: given})[0], rtol=2e-5
+    )
