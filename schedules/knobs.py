@@ -25,6 +25,12 @@ def pick(
     return s.knob(name, kept, default)
 
 
+def asked(s: Schedule, name: str) -> bool:
+    """Whether an earlier rule has asked for the knob `name`, as that for a cascade in parts does,
+    which leaves a cascade of one part to others."""
+    return any(knob.name == name for knob in s.knobs)
+
+
 def knobs_of(s: Schedule, stage: Stage) -> str:
     """The stage that a kernel's knobs are named after: its root, or the stage that its root was
     divided from."""

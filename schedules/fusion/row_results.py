@@ -264,9 +264,16 @@ class _Rows:
         for user in dict.fromkeys(user for user, _ in self.view.readers[group.root]):
             if user not in self.results or not self._follows(self.owners[user], group.root):
                 continue
+            if self._meet([user], group.beside):
+                continue
             axes = dict(zip(self.view[user].axes, op.axes, strict=True))
             if self._fits(user, group, axes, rows_of(self.s, self.view, group)):
                 yield _Found(user, Along(group.root, axes), group.root, (user,))
+
+    def _meet(self, users: Sequence[str], stored: Sequence[str]) -> bool:
+        """True where one of the stages beside a kernel reads what another stores: it is not there
+        before all of it is."""
+        return any(name in stored for user in users for name in self.view.sources(user))
 
     def needed(self, host: Group) -> _Taken | None:
         """The folds of rows, and what is computed of each, that a kernel of the same rows needs and
@@ -286,6 +293,8 @@ class _Rows:
         stored = [n for n in taken if n in self.results or not self._users(n) <= users]
         single = all(len(part[name].bodies) == 1 for name in stored)
         if not stored or not single or self._along_columns(host, stored):
+            return None
+        if self._meet(host.beside, stored):
             return None
         axes = {name: Along(host.root, group.axes[name]) for name in stored}
         return _Taken(taken, axes, group, kernels)

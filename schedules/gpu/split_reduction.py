@@ -22,7 +22,7 @@ from tedsl.schedules.gpu.gemm.gemm import product_of, widest
 from tedsl.schedules.gpu.gemm.mainloop import longest, one_by_one
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS
-from tedsl.schedules.knobs import pick
+from tedsl.schedules.knobs import asked, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -69,7 +69,8 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     # Of rows this long an SM that has two takes far longer than one that has one.
     uneven = shape is None and programs >= sms and folded >= VERY_LONG
     full = MANY * sms if uneven or product is not None else sms
-    if programs >= full or folded < 2 * shortest:
+    name = f"{group.root}.parts"
+    if programs >= full or folded < 2 * shortest or asked(s, name):
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
     # Elements that are loaded one by one: more programs have as many bytes in flight.
@@ -81,7 +82,7 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
         default = min(fitting, key=lambda n: in_parts(product, n))
         if programs >= sms and in_parts(product, default) > SURE * in_parts(product, 1):
             return 1
-    return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))
+    return pick(s, name, fitting, default, max(fitting, default=1))
 
 
 def _in_pieces(s: Schedule, stage: Stage, parts: int) -> Axis:

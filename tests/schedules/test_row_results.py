@@ -231,3 +231,18 @@ def test_several_kernels_take_what_they_need_of_rows_at_once() -> None:
         s = schedule_for(outputs, "cuda:sm_90", {"rsqrt.place": place})
         te.lower(s, "cuda:sm_90")
     assert sum(line.startswith("kernel ") for line in str(s).splitlines()) == 3
+
+
+def test_what_follows_a_row_waits_for_what_the_row_stores() -> None:
+    """It reads a result of the row, too, which is stored beside the kernel."""
+    x = te.placeholder((512, 300), name="x")
+    w = te.placeholder((300,), name="w")
+    k = te.reduce_axis((0, 300), name="k")
+    most = te.compute((512,), lambda i: te.max(x[i, k], axis=k), name="most")
+    moved = te.compute((512, 300), lambda i, j: te.abs(w[j] + most[i]), name="moved")
+    left = te.compute((512, 300), lambda i, j: most[i] - moved[i, j], name="left")
+    h = te.reduce_axis((0, 300), name="h")
+    total = te.compute((512,), lambda i: te.sum(most[i] + w[h], axis=h), name="total")
+    s = te.schedule_for([total, left, moved], "cuda:sm_90")
+    assert not s.fallbacks
+    te.lower(s, "cuda:sm_90")

@@ -31,7 +31,7 @@ from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
 from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
-from tedsl.schedules.knobs import pick
+from tedsl.schedules.knobs import asked, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -344,7 +344,7 @@ def _parts(
     if programs >= MANY_PROGRAMS * gpu_of(s).sms or not any_order(view[group.inner[0]]):
         return 1
     name = f"{s[group.root].name}.parts"
-    if any(knob.name == name for knob in s.knobs):  # of its cascade, which is left whole
+    if asked(s, name):
         return 1
     most = folded // (2 * depth)
     fitting = max(1, min(1024, enough // programs, folded // depth))
