@@ -27,6 +27,18 @@ def between(k: int, m: int, n: int, b: int, dtype: str = "float16") -> Tensor:
     return te.compute((b, m, n), element, name="out")
 
 
+def between_two(k: int, m: int, n: int, b: int, c: int) -> Tensor:
+    """The same, of a batch of two axes, the inner one first."""
+    x = te.placeholder((m, k, b, c), "float16", name="x")
+    y = te.placeholder((c, k, b, n), "float16", name="y")
+    r = te.reduce_axis((0, k), name="r")
+
+    def element(p: Any, q: Any, i: Any, j: Any) -> Any:
+        return te.sum(x[i, r, q, p].astype("float32") * y[p, r, q, j].astype("float32"), axis=r)
+
+    return te.compute((c, b, m, n), element, name="out")
+
+
 def convolution(n: int, c: int, h: int, f: int, dtype: str = "float32", pad: int = 1) -> Tensor:
     """Channels first, as PyTorch has them."""
     x = te.placeholder((n, c, h, h), dtype, name="x")
@@ -57,6 +69,7 @@ def product(m: int, n: int, k: int, tf32: bool = False) -> Tensor:
 CASES = {
     "float32 by columns": (lambda: product(40, 24, 48), ("out.turn_y",)),
     "a batch inside": (lambda: between(40, 24, 33, 3), ("out.turn_x", "out.turn_y")),
+    "a batch of two axes inside": (lambda: between_two(40, 24, 33, 3, 2), ("out.turn_x",)),
     "channels first": (lambda: convolution(2, 30, 6, 5), ("out.turn_x", "out.turn_w")),
     "without a margin": (lambda: convolution(1, 32, 9, 16, pad=0), ("out.turn_x", "out.turn_w")),
     "of 16 bits": (lambda: convolution(1, 16, 8, 16, "float16"), ("out.turn_x",)),
@@ -84,6 +97,7 @@ def test_small_ones_are_read_where_they_lie() -> None:
     ("make", "layouts"),
     [
         (lambda: between(7168, 320, 288, 16), {"x.global": (16, 7168, 320)}),
+        (lambda: between_two(1280, 512, 288, 8, 7), {"x.global": (8, 7, 512, 1280)}),
         (lambda: convolution(1, 64, 336, 64), {"x.global": (1, 336, 336, 64)}),
         (lambda: convolution(1, 64, 336, 64), {"w.global": (64, 3, 3, 64)}),
     ],
