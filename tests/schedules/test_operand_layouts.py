@@ -126,12 +126,19 @@ def test_what_already_fits_stays() -> None:
     assert not any(stage.name.endswith(".global") for stage in s.stages)
 
 
-@pytest.mark.parametrize("channels", [20, 36, 49, 52, 59, 64])
+@pytest.mark.parametrize("channels", [18, 20, 36, 49, 52, 59, 64])
 def test_lanes_of_a_k_step_are_channels(channels: int) -> None:
     """Where they are not of a whole step, too: else each lane has a tap of its own."""
     s = schedule_for(convolution(8, channels, 128, 128), "cuda:sm_90")
     lanes = [line for line in str(s).splitlines() if "given the dot precision" in line]
     assert lanes and all("for q.inner in" in line for line in lanes)
+
+
+@pytest.mark.parametrize(("filters", "lanes"), [(9, 45), (64, 16)])
+def test_steps_of_short_tiles_are_long(filters: int, lanes: int) -> None:
+    """Tensor cores multiply 16 rows at least: idle lanes take no time where there are fewer."""
+    s = schedule_for(convolution(2, 45, 128, filters, "float16"), "cuda:sm_90")
+    assert f"for q.inner in 0..{lanes}" in str(s)
 
 
 def test_factors_are_rounded_where_the_sum_says_so() -> None:
