@@ -135,6 +135,22 @@ def along(op: ComputeOp) -> Axis | None:
     return None if best is None else best[1]
 
 
+def in_memory_order(op: ComputeOp) -> tuple[Axis, ...]:
+    """What `op` reduces, the axes as they lie in the largest of what it reads; in the order of its
+    definition where that counts."""
+    axes = op.reduce_axes
+    found: list[tuple[int, bool, list[int]]] = []
+    for read in reads(*op.bodies) if len(axes) > 1 and any_order(op) else ():
+        used = [axes_of(index) for index in read.indices]
+        places = [max((n for n, own in enumerate(used) if a in own), default=-1) for a in axes]
+        points = volume(tuple(axes_of(*read.indices))) or 0
+        found.append((points, places == sorted(places), places))
+    if not found:
+        return axes
+    *_, places = max(found, key=lambda each: each[:2])
+    return tuple(axes[n] for n in sorted(range(len(axes)), key=places.__getitem__))
+
+
 def _far(index: Expr, axis: Axis) -> bool:
     """True when neighbours along an axis are no neighbours in memory: a block lies between them."""
     step = 1 if index is axis else stride_of(index, axis)

@@ -23,7 +23,7 @@ from tedsl.schedules.gpu.gemm.mainloop import longest, one_by_one
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS
 from tedsl.schedules.knobs import asked, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 
@@ -90,7 +90,7 @@ def _in_pieces(s: Schedule, stage: Stage, parts: int) -> Axis:
     boundaries and parts would not."""
     axes, found = reduce_axes(stage), list(reads(*definitions(s)[stage.name].bodies))
     folded, nbytes = volume(axes), min((read.dtype.nbytes for read in found), default=4)
-    axis = fused(stage, axes)
+    axis = fused_folds(s, stage)
     each = 0 if folded is None else -(-folded // parts)
     if folded is None or folded * nbytes % ACCESS or each * nbytes % ACCESS == 0:
         return stage.split(axis, nparts=parts)[0]

@@ -272,15 +272,16 @@ class _Model:
             pace = min(4.0, self.weights.issue * self.warps) / 4.0
             special = unit.special / min(1.0, 2 * pace)
             own = max(unit.issue / pace, special, unit.matrix, unit.wide, unit.shared)
-            wait = self._wait(leaf, found)
             inner = leaf.turns[-1] if leaf.turns else None
             if inner is not None and pipelined(self.nest, inner) >= 2:
                 chain = chains.setdefault(id(inner), _Chain())
                 seconds = own / clock + self._fold(found) + self._idle(leaf)
+                seconds += self._wait(leaf, found, small=True)
                 chain.work += seconds * leaf.copies
                 chain.copies += unit.loading() / clock * leaf.copies
-                chain.wait = max(chain.wait, wait)
+                chain.wait = max(chain.wait, self._wait(leaf, found))
             else:
+                wait = self._wait(leaf, found)
                 seconds = max(own, unit.loading()) / clock + self._fold(found)
                 alone += (seconds + wait) * leaf.times
                 if leaf.group > 1:
@@ -399,7 +400,16 @@ class _Model:
     def _ahead(self, move: Move) -> bool:
         """True when a pipeline loads it into shared memory, past the processor's own cache."""
         loops = move.leaf.turns
-        return bool(loops and move.moving) and pipelined(self.nest, loops[-1]) >= 2
+        inside = bool(loops and move.moving) and pipelined(self.nest, loops[-1]) >= 2
+        return inside and not self._small(move)
+
+    def _small(self, move: Move) -> bool:
+        """True of a load of fewer bytes by each thread than cp.async copies to shared memory."""
+        return (
+            not move.writes
+            and not move.staged
+            and move.layout.vector(move.buffer.dtype.nbytes) < SINGLE
+        )
 
     def _rate(self, dot: Dot) -> float:
         """Operations of a product per cycle of a processor."""
@@ -438,13 +448,16 @@ class _Model:
         across = found.results < self.warps or found.folded > per_warp
         return self.weights.barrier * (1.0 if across and self.warps > 1 else 0.4)
 
-    def _wait(self, leaf: Leaf, found: Operations) -> float:
+    def _wait(self, leaf: Leaf, found: Operations, small: bool = False) -> float:
         """Seconds until what a statement loads is there: once at least, and then as often as
         something is not in the processor's own cache.  Loops in which no thread waits for another
-        are unrolled by ptxas, and what several iterations load is under way at once."""
+        are unrolled by ptxas, and what several iterations load is under way at once.  With `small`,
+        for what a pipeline leaves to its iterations."""
         share = leaf.times or 1.0
         runs = 0.0
         for move in self.by_leaf.get(leaf.place, []):
+            if small and not self._small(move):
+                continue
             loaded = move.moved * move.times * self._let_through(move)
             if not move.writes and loaded:
                 missed = max(1.0, move.times * self.asked[move] / loaded)

@@ -27,6 +27,18 @@ def between(k: int, m: int, n: int, b: int, dtype: str = "float16") -> Tensor:
     return te.compute((b, m, n), element, name="out")
 
 
+def between_two(k: int, m: int, n: int, b: int, c: int) -> Tensor:
+    """The same, of a batch of two axes, the inner one first."""
+    x = te.placeholder((m, k, b, c), "float16", name="x")
+    y = te.placeholder((c, k, b, n), "float16", name="y")
+    r = te.reduce_axis((0, k), name="r")
+
+    def element(p: Any, q: Any, i: Any, j: Any) -> Any:
+        return te.sum(x[i, r, q, p].astype("float32") * y[p, r, q, j].astype("float32"), axis=r)
+
+    return te.compute((c, b, m, n), element, name="out")
+
+
 def convolution(n: int, c: int, h: int, f: int, dtype: str = "float32", pad: int = 1) -> Tensor:
     """Channels first, as PyTorch has them."""
     x = te.placeholder((n, c, h, h), dtype, name="x")
@@ -57,6 +69,7 @@ def product(m: int, n: int, k: int, tf32: bool = False) -> Tensor:
 CASES = {
     "float32 by columns": (lambda: product(40, 24, 48), ("out.turn_y",)),
     "a batch inside": (lambda: between(40, 24, 33, 3), ("out.turn_x", "out.turn_y")),
+    "a batch of two axes inside": (lambda: between_two(40, 24, 33, 3, 2), ("out.turn_x",)),
     "channels first": (lambda: convolution(2, 30, 6, 5), ("out.turn_x", "out.turn_w")),
     "without a margin": (lambda: convolution(1, 32, 9, 16, pad=0), ("out.turn_x", "out.turn_w")),
     "of 16 bits": (lambda: convolution(1, 16, 8, 16, "float16"), ("out.turn_x",)),
@@ -84,6 +97,7 @@ def test_small_ones_are_read_where_they_lie() -> None:
     ("make", "layouts"),
     [
         (lambda: between(7168, 320, 288, 16), {"x.global": (16, 7168, 320)}),
+        (lambda: between_two(1280, 512, 288, 8, 7), {"x.global": (8, 7, 512, 1280)}),
         (lambda: convolution(1, 64, 336, 64), {"x.global": (1, 336, 336, 64)}),
         (lambda: convolution(1, 64, 336, 64), {"w.global": (64, 3, 3, 64)}),
     ],
@@ -112,12 +126,19 @@ def test_what_already_fits_stays() -> None:
     assert not any(stage.name.endswith(".global") for stage in s.stages)
 
 
-@pytest.mark.parametrize("channels", [20, 36, 49, 52, 59, 64])
+@pytest.mark.parametrize("channels", [18, 20, 36, 49, 52, 59, 64])
 def test_lanes_of_a_k_step_are_channels(channels: int) -> None:
     """Where they are not of a whole step, too: else each lane has a tap of its own."""
     s = schedule_for(convolution(8, channels, 128, 128), "cuda:sm_90")
     lanes = [line for line in str(s).splitlines() if "given the dot precision" in line]
     assert lanes and all("for q.inner in" in line for line in lanes)
+
+
+@pytest.mark.parametrize(("filters", "lanes"), [(9, 45), (64, 16)])
+def test_steps_of_short_tiles_are_long(filters: int, lanes: int) -> None:
+    """Tensor cores multiply 16 rows at least: idle lanes take no time where there are fewer."""
+    s = schedule_for(convolution(2, 45, 128, filters, "float16"), "cuda:sm_90")
+    assert f"for q.inner in 0..{lanes}" in str(s)
 
 
 def test_factors_are_rounded_where_the_sum_says_so() -> None:

@@ -336,3 +336,36 @@ def test_parts_of_long_rows_start_at_vector_boundaries() -> None:
     k = te.reduce_axis((0, 128 * 177516))
     total = te.compute((2,), lambda i: te.sum(te.cast(x[i, k], "float32"), axis=k), name="total")
     assert "factor=131072" in schedule_for(total, CUDA).as_python()
+
+
+def folded_across(high: int, rows: int, wide: int, moments: bool) -> list[te.Tensor]:
+    """Sums over axes, the last of which lies outermost in memory; with the deviations from them."""
+    x = te.placeholder((high, rows, wide), name="x")
+    k, h, p, q = (te.reduce_axis((0, n), a) for n, a in zip((wide, high) * 2, "khpq", strict=True))
+    total = te.compute((rows,), lambda i: te.sum(x[h, i, k], axis=[k, h]), name="total")
+    if not moments:
+        r, a, b = (te.reduce_axis((0, n), m) for n, m in ((rows, "r"), (wide, "a"), (high, "b")))
+        whole = te.compute((), lambda: te.sum(x[b, r, a], axis=[r, a, b]), name="whole")
+        return [total, whole]
+    mean = te.compute((rows,), lambda i: total[i] / float(high * wide), name="mean")
+    off = te.compute(
+        (rows,),
+        lambda i: te.sum((x[q, i, p] - mean[i]) * (x[q, i, p] - mean[i]), axis=[p, q]),
+        name="off",
+    )
+    return [total, off]
+
+
+@pytest.mark.parametrize("moments", [False, True])
+def test_several_axes_are_folded_along_memory(moments: bool) -> None:
+    large = schedule_for(folded_across(192, 480, 215, moments), CUDA)
+    fused = ("q.p.fused", "h.k.fused") if moments else ("b.r.a.fused", "h.k.fused")
+    made = {name for step in large.trace.steps for name in step.results}
+    assert made.issuperset(fused)
+    small = RuleCase("across", lambda: folded_across(20, 12, 101, moments))
+    choices: dict[str, object] = {"total.in_rows": True, "off.online": True, "off.block": 512}
+    pieces = {"off.whole_row": False, **choices} if moments else {"total.whole_row": False}
+    s = interpreted(small, "cuda:sm_90", pieces)
+    assert any(fused[not moments] in step.results for step in s.trace.steps)
+    assert any(step.primitive == "split_online" for step in s.trace.steps) == moments
+    compiled(small, "triton-interpret", pieces)

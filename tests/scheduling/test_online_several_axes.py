@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -68,14 +69,39 @@ def test_each_member_has_the_same_axes_in_the_same_order() -> None:
         s["total"].online(loop)
 
 
-def test_fused_in_another_order() -> None:
-    total, squares = statistics()
-    s = te.create_schedule([total, squares])
-    n, h, w = s["squares"].op.reduce_axis
-    s["squares"].reorder(h, n, w)
-    loop = s["squares"].fuse(h, n, w)
-    with refused(s, "reduces over 3 axes, and a chain shares exactly one"):
-        s["squares"].online(loop)
+@pytest.mark.parametrize("parts", [False, True])
+def test_fused_in_another_order(parts: bool) -> None:
+    """The others of the chain then have theirs in that order."""
+    outputs = [*statistics(where=True)]
+    for order in ((1, 0, 2), (2, 1, 0)):
+        s = te.create_schedule(outputs)
+        s["mean"].compute_inline()
+        axes = [s["squares"].op.reduce_axis[n] for n in order]
+        s["squares"].reorder(*axes)
+        loop, piece = s["squares"].split(s["squares"].fuse(*axes), factor=9)
+        if parts:
+            s.split_online(outputs[1], piece)
+        else:
+            s["squares"].online(loop)
+        names = ["total.rf", "squares.rf"] if parts else ["total", "squares"]
+        found = [re.search(rf"{name}[^ ]*\[.*x\[(.*?)\]", str(s)) for name in names]
+        read = {each and re.sub("total|squares", "", each[1]) for each in found}
+        assert len(read) == 1 and None not in read
+        assert agrees(s)
+
+
+def test_fused_in_another_order_than_counts() -> None:
+    """Others whose order counts keep theirs."""
+    x = te.placeholder((4, 6), name="x")
+    a, b, c, d = axis(4, "a"), axis(6, "b"), axis(4, "c"), axis(6, "d")
+    last = te.comm_reducer(lambda p, q: q, lambda dtype: te.const(0, dtype), name="last")
+    end = te.compute((), lambda: last(x[a, b], axis=[a, b]), name="end")
+    total = te.compute((), lambda: te.sum(x[c, d] * end[()], axis=[c, d]), name="total")
+    s = te.create_schedule(total)
+    c, d = s["total"].op.reduce_axis
+    s["total"].reorder(d, c)
+    s["total"].online(s["total"].fuse(d, c))
+    assert agrees(s)
 
 
 def test_proof_of_several_axes() -> None:

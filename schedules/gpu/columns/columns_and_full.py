@@ -32,7 +32,7 @@ from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
 from tedsl.schedules.knobs import asked, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -358,7 +358,7 @@ def _fold_inside(s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axi
     if not axes:
         inner.compute_inline()
         return
-    flat, op = fused(inner, axes), definitions(s)[inner.name]
+    flat, op = fused_folds(s, inner), definitions(s)[inner.name]
     inner.compute_at(stage, place)
     if not any_order(op):
         return
@@ -391,7 +391,7 @@ def _split_columns(
     stage = s[name]
     place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
     axes = reduce_axes(stage)
-    flat = fused(stage, axes)
+    flat = fused_folds(s, stage)
     each = -(-(volume(axes) or 0) // parts)
     if each % depth == 0:
         part, _ = stage.split(flat, nparts=parts)
@@ -487,7 +487,7 @@ def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
     stage of the partial results, if there are several."""
     op = computed(stage)
     axes = op.reduce_axes
-    flat = fused(stage, axes)
+    flat = fused_folds(s, stage)
     if not any_order(op):
         return []
     total = volume(axes)

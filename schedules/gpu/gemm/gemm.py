@@ -373,7 +373,7 @@ def _tile_sizes(
             elif k < 4 * bk and (extent_of(shape.folded[-1]) or bk) % bk:
                 bk = 2 * bk  # lanes that cross axes are gathered one by one, in few steps
         if joined and not single:
-            bk = along_one(shape.folded, bk)
+            bk = along_one(shape.folded, bk, short)
         if joined and n is not None:
             bn = _little_idle(n, bn)
         if m is not None and n is not None:

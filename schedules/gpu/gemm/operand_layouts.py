@@ -172,7 +172,10 @@ def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]
         wide = gpu.has_wgmma and shape.unit is DType.float32 and among(along, shape.columns)
         return (inner, WORTH) if wide else (usual, worth)
     if isinstance(along, Axis) and among(along, shape.batch) and extent_of(along) != 1:
-        return (last, *usual[:-1]) if plain(read) is not None else usual, worth
+        known = plain(read)
+        if known is None:
+            return usual, worth
+        return tuple(sorted(usual, key=lambda n: not among(known[n], shape.batch))), worth
     used = axes_of(*read.indices)
     across = [a for a in (*shape.rows, *shape.columns) if a not in used]
     return inner, max(1, worth * min(SIDE, volume(across) or SIDE) // SIDE)

@@ -5,7 +5,8 @@ it one of what is read, and each runs through as many neighbours in memory as fi
     --> for b, i, jo: for h, ji, k (a tile): y[b, h, i, jo * 8 + ji, k] = x[k, b, i, jo * 8 + ji, h]
 
 Axes that are neighbours everywhere are one; where a side is shorter than a run of memory should be,
-the tile has neighbours along the axis that follows in memory, too.
+the tile has neighbours along the axis that follows in memory, too: both as one axis, where many
+lanes of the shorter would be idle and what is read across it has neither side by side.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ ACCESS = 16
 # device busy.
 RUN = 256
 TILES = 8
+# The share of the lanes along a short side that has to be busy.
+BUSY = 3 / 4
 
 
 def turn(
@@ -61,6 +64,9 @@ def turn(
     limits = [volume(run) for run in runs]
     side = _side(gpu_of(s), op, everything, (limits[place], limits[last]))
     down = taken(runs, in_memory(runs, across[1]) or [place], side)
+    while _idle(limits[last], side) and down.keys().isdisjoint((last - 1, last)):
+        runs, last = [*runs[:-2], (*runs[-2], *runs[-1])], last - 1
+        limits = [volume(run) for run in runs]
     widest, most = (None if n is None else pow2_at_least(n) for n in (limits[last], limits[place]))
     # A tile is as long as another where one of its sides is short.
     wide = max(side, PROGRAM // prod(size for n, size in down.items() if n != last))
@@ -78,6 +84,11 @@ def turn(
     sizes = {**{n: tile[n] for n in lanes}, place: rows, last: columns}
     tiled(stage, runs, sizes)
     return prod(sizes.values())
+
+
+def _idle(extent: int | None, side: int) -> bool:
+    """True where a side is short and, padded, has many idle lanes."""
+    return extent is not None and 0 < extent < min(side, BUSY * pow2_at_least(extent))
 
 
 def _side(

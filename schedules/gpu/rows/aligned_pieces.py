@@ -19,7 +19,6 @@ from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import among, is_reduction
 from tedsl.schedules.analysis.views import View, extent_of
 from tedsl.schedules.knobs import flip
-from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -85,12 +84,9 @@ def _read_along(op: ComputeOp, along: Sequence[Axis], inside: Sequence[str]) -> 
     return found
 
 
-def split_row(
-    stage: Stage, axes: Sequence[Axis], block: int, skew: Skewed | None
-) -> tuple[Axis, Axis]:
+def split_row(stage: Stage, flat: Axis, block: int, skew: Skewed | None) -> tuple[Axis, Axis]:
     """Loops over the pieces of a row and within one; the whole pieces are a loop of their own, the
     ends are peeled."""
-    flat = fused(stage, axes)
     if skew is None:
         return stage.split(flat, factor=block)
     outer, piece = skew.split(stage, flat, block)

@@ -45,7 +45,7 @@ from tedsl.schedules.gpu.rows.thread_partials import (
     split_in_lanes,
 )
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fold_at_once, fused
+from tedsl.schedules.loops import fold_at_once, fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 
@@ -320,7 +320,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     merged = _lanes(s, nest, ends if once else (), own, place)
     outer = None
     if nest.columns:
-        outer, piece = split_row(stage, nest.columns, block, skew)
+        outer, piece = split_row(stage, fused(stage, nest.columns), block, skew)
         stage.vectorize(piece)
         if ahead > 1:
             stage.pipeline(outer, num_stages=ahead)
@@ -338,8 +338,9 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
             fused(inner, axes)
             continue
         # Reductions that share an online loop take whole pieces.
-        turn, piece = split_row(inner, axes, block, None if once and name in ends else skew)
-        if once and name in ends:
+        follows = once and name in ends
+        turn, piece = split_row(inner, fused_folds(s, inner), block, None if follows else skew)
+        if follows:
             follow(inner, turn)
         else:
             turns[name] = turn

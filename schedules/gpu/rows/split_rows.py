@@ -42,7 +42,7 @@ from tedsl.schedules.gpu.rows.thread_partials import (
     split_in_lanes,
 )
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fold_at_once, fused
+from tedsl.schedules.loops import fold_at_once, fused, fused_folds
 from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -202,7 +202,7 @@ def _split(s: Schedule, name: str, parts: int, whole: int = BLOCKS[0]) -> str:
     (`split_online`); returns the last of them."""
     stage = s[name]
     axes = reduce_axes(stage)
-    length, axis = volume(axes), fused(stage, axes)
+    length, axis = volume(axes), fused_folds(s, stage)
     if length is None:
         part, _ = stage.split(axis, nparts=parts)
     else:

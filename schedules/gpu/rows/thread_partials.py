@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import folds_before, follow, parts_follow
-from tedsl.schedules.analysis.nests import first, neighbours, reduce_axes
+from tedsl.schedules.analysis.nests import first, in_memory_order, neighbours, reduce_axes
 from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
-from tedsl.schedules.loops import fold_at_once, fused
+from tedsl.schedules.loops import fold_at_once, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -44,7 +44,7 @@ class Piece:
 
 def run_of(op: ComputeOp) -> int | None:
     """How many elements that a reduction reads are neighbours in memory, in all that it reads."""
-    return volume(neighbours(op.reduce_axes, list(reads(*op.bodies)))[-1])
+    return volume(neighbours(in_memory_order(op), list(reads(*op.bodies)))[-1])
 
 
 def in_one_access(length: int | None, nbytes: int) -> int:
@@ -124,11 +124,11 @@ def _split(s: Schedule, name: str, block: int, own: int, skew: Skewed | None) ->
     """Make the results of lanes stages of their own, `own` neighbours of each piece to a lane;
     returns the last of the stages, whose first axis is over the lanes."""
     stage = s[name]
-    folded = fused(stage, reduce_axes(stage))
+    whole = fused_folds(s, stage)
     if skew is None:
-        turn, piece = stage.split(folded, factor=block)
+        turn, piece = stage.split(whole, factor=block)
     else:
-        turn, piece = skew.split(stage, folded, block)
+        turn, piece = skew.split(stage, whole, block)
     lane, mine = stage.split(piece, factor=own)
     stage.reorder(lane, turn, mine)
     stage.fuse(turn, mine)

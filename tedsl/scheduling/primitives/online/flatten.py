@@ -3,7 +3,7 @@
     sum(k, l)(x[k, l]) --> sum(f)(x[f // n, f % n])
 
 The loops of a reduction that is scheduled already have to be those of one loop in which its axes
-are fused, in order; that loop is the axis then.
+are fused; that loop is the axis then.  The others of a chain have theirs in the same order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from tedsl.expr.index_arith import ZERO, constant, widened
 from tedsl.expr.nodes import Axis, Cast, Expr, Reduce
 from tedsl.expr.visit import substitute
+from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
 from tedsl.scheduling.plan import Fuse, Plan, Relation, StagePlan
 from tedsl.scheduling.plan.graph import fresh_stage, reroute
 from tedsl.scheduling.plan.labels import labels
@@ -34,28 +35,51 @@ def flattened(
         return plan, loop
     if not whole and loop in ranks(last.op.reduce_axes):
         return plan, loop
+    order = _order(last, last.op.reduce_axes)
     moved: dict[Axis, Axis] = {}
     for each in (*(member.name for member in chain_of(plan, last, along).members), name):
-        plan, replaced = _flat(plan, plan.stage(each))
+        plan, replaced = _flat(plan, plan.stage(each), order)
         moved.update(replaced)
     return plan, moved.get(loop, loop)
 
 
-def _flat(plan: Plan, stage: StagePlan) -> tuple[Plan, Mapping[Axis, Axis]]:
+def _order(stage: StagePlan, axes: Sequence[Axis]) -> Sequence[int]:
+    """The numbers of some axes in the order in which their loops are fused into one."""
+    inner = {r.inner for r in stage.relations if isinstance(r, Fuse)}
+    places = ranks(axes)
+    for first in (axis for axis in axes if axis not in inner):
+        rest = [r.inner for r in _fusions(stage, first)[: len(axes) - 1]]
+        found = [places[axis] for axis in (first, *rest) if axis in places]
+        if len(found) == len(axes):
+            return found
+    return range(len(axes))
+
+
+def _flat(plan: Plan, stage: StagePlan, order: Sequence[int]) -> tuple[Plan, Mapping[Axis, Axis]]:
     """The plan in which one reduction has one axis, and what stands for the loop that this was."""
     op = stage.op
     if not isinstance(op, ComputeOp) or any(a.end is not None for a in op.reduce_axes):
         return plan, {}
-    if len(op.reduce_axes) < 2:
-        return plan, {}
-    # An axis of one element is always at its start: no quotient or remainder by it.
-    long = [axis for axis in op.reduce_axes if not _of_one(axis)] or op.reduce_axes[:1]
-    bare, loop = _fused(fresh_stage(stage.name, op), long)
-    whole = reduce_axis(labels(bare)[loop], widened(extents(bare)[loop], loop.dtype))
-    stage = _fused(stage, op.reduce_axes)[0] if _untouched(stage, op.reduce_axes) else stage
-    fusions = _fusions(stage, op.reduce_axes)
     body = op.bodies[0]
-    if len(fusions) + 1 < len(op.reduce_axes) or not isinstance(body, Reduce):
+    if len(op.reduce_axes) < 2 or not isinstance(body, Reduce):
+        return plan, {}
+    free = combines_in_any_order(body.reducer, body.sources).verdict is Verdict.PROVED
+    axes = op.reduce_axes
+    if free and len(order) == len(axes):
+        axes = tuple(axes[n] for n in order)
+    # An axis of one element is always at its start: no quotient or remainder by it.
+    long = [axis for axis in axes if not _of_one(axis)] or axes[:1]
+    bare = replace(fresh_stage(stage.name, op), leaf_axes=(*op.axes, *axes))
+    bare, loop = _fused(bare, long)
+    whole = reduce_axis(labels(bare)[loop], widened(extents(bare)[loop], loop.dtype))
+    at = _untouched(stage, op.reduce_axes)
+    if at is not None:
+        leaves = (*stage.leaf_axes[:at], *axes, *stage.leaf_axes[at + len(axes) :])
+        stage, _ = _fused(replace(stage, leaf_axes=leaves), axes)
+    fusions = _fusions(stage, axes[0])[: len(axes) - 1]
+    if len(fusions) + 1 < len(axes) or any(
+        fusion.inner is not axis for fusion, axis in zip(fusions, axes[1:], strict=True)
+    ):
         return plan, {}
     known, values = positions(bare), dict[Expr, Expr]()
     where = {axis: known[axis] for axis in long}
@@ -92,24 +116,22 @@ def _fused(stage: StagePlan, axes: Sequence[Axis]) -> tuple[StagePlan, Axis]:
     return stage, loop
 
 
-def _untouched(stage: StagePlan, axes: Sequence[Axis]) -> bool:
-    """True when the axes are loops of a stage, each directly in another, without marks."""
+def _untouched(stage: StagePlan, axes: Sequence[Axis]) -> int | None:
+    """The place of axes that are loops of a stage, each directly in another, without marks."""
     places = ranks(stage.leaf_axes)
     there = [places.get(axis, -1) for axis in axes]
     plain = not any(axis in stage.marks for axis in axes)
-    return plain and there[0] >= 0 and there == list(range(there[0], there[0] + len(there)))
+    together = there == list(range(there[0], there[0] + len(there)))
+    return there[0] if plain and there[0] >= 0 and together else None
 
 
-def _fusions(stage: StagePlan, axes: Sequence[Axis]) -> list[Fuse]:
-    """What makes one loop of the first of some axes, in order."""
+def _fusions(stage: StagePlan, first: Axis) -> list[Fuse]:
+    """What makes one loop of an axis and those inside it."""
     made = {r.outer: r for r in stage.relations if isinstance(r, Fuse)}
-    loop, found = axes[0], list[Fuse]()
-    for axis in axes[1:]:
-        fusion = made.get(loop)
-        if fusion is None or fusion.inner is not axis:
-            break
-        found.append(fusion)
-        loop = fusion.fused
+    found = list[Fuse]()
+    while first in made:
+        found.append(made[first])
+        first = found[-1].fused
     return found
 
 
