@@ -59,7 +59,7 @@ PACKAGE = {
     "from_dlpack": "kernels take anything that has DLPack as it is",
     "numpyasarray": "kernels take NumPy arrays as they are",
     **dict.fromkeys(
-        ("check_numerical_grads", "parameter", "parameters", "fixture"),
+        ("check_numerical_grads", "parameters"),
         "tests here are pytest's; te.gradient is compared with differences by NumPy",
     ),
     "save_json": "s.trace.to_json() keeps a schedule; te.replay makes it again",

@@ -25,9 +25,15 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from tedsl.counterparts import PACKAGE
 from tedsl.errors import ExprError
 from tedsl.slips import also
 
+_ABSENT = (
+    *("autotvm", "auto_scheduler", "instrument", "meta_schedule", "micro"),
+    *("parser", "relax", "relay", "rpc", "script"),
+)
+"""Modules that scripts import and need not use."""
 _OF_TE = ("comm_reducer", "compute", "create_schedule", "tag_scope")
 _OWN = {
     **dict.fromkeys(("expr", "make", "stmt"), "tir"),
@@ -49,6 +55,9 @@ def __getattr__(name: str) -> Any:
     if name in ("_ffi", "container", "ir", "runtime", "target"):
         made = importlib.import_module("tedsl.tvm.modules").Namespace(f"tedsl.tvm.{name}")
         return globals().setdefault(name, made)
+    if name in _ABSENT:
+        absent = importlib.import_module("tedsl.tvm.modules").Absent(name, PACKAGE[name])
+        return globals().setdefault(name, absent)
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         loaded = importlib.import_module(f"tedsl.tvm.{module}")

@@ -15,9 +15,9 @@ from typing import Any
 
 from tedsl.errors import BackendError
 from tedsl.nn.matmul import matmul as product
-from tedsl.slips import no_attribute
 from tedsl.tensor.tensor import Tensor
 from tedsl.tvm import topi
+from tedsl.tvm.modules import Absent
 
 __path__: Sequence[str] = ()
 
@@ -72,6 +72,7 @@ def _there(*_: Any) -> bool:
     return True
 
 
+_OTHERWISE = "call other code with te.extern; kernels run where they are built"
 _LIBRARY = SimpleNamespace(matmul=matmul, batch_matmul=matmul)
 _MODULES: dict[str, Any] = {
     "cc": SimpleNamespace(create_shared=create_shared),
@@ -90,5 +91,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tedsl.tvm.contrib' has no attribute {name!r}")
     if name in _MODULES:
         return _MODULES[name]
-    otherwise = "call other code with te.extern; kernels run where they are built"
-    raise no_attribute("tvm.contrib", name, lambda: _MODULES, otherwise=otherwise)
+    return Absent(f"contrib.{name}", f"there is none: {_OTHERWISE}")

@@ -157,6 +157,11 @@ def call_pure_extern(dtype: Any, func_name: str, *args: Any) -> Any:
 call_intrin = call_pure_extern
 
 
+def likely(cond: Any) -> Any:
+    """The condition: what is likely, LLVM and Triton find out."""
+    return cond
+
+
 def hypot(x1: Any, x2: Any) -> Any:
     """The square root of the sum of two squares."""
     return _te().sqrt(x1 * x1 + x2 * x2)

@@ -212,6 +212,23 @@ def test_graphs_expressions_and_proofs() -> None:
         tvm.tir.stmt_functor.post_order_visit(tvm.lower(s), seen.append)
 
 
+def test_functions_by_target() -> None:
+    @tvm.target.generic_func
+    def name(x: int) -> Any:
+        return "other", x
+
+    @name.register(["cuda", "gpu"])
+    def _of_cuda(x: int) -> Any:
+        return "cuda", x
+
+    assert name(1) == ("other", 1) and _of_cuda(2) == ("cuda", 2)
+    with tvm.target.Target("cuda"):
+        assert name(3) == ("cuda", 3)
+    with tvm.target.Target("llvm"):
+        assert name(4) == ("other", 4)
+    assert tvm.tir.likely(True)
+
+
 def test_numerical_gradients() -> None:
     x = np.array([0.5, 1.5])
     tvm.testing.check_numerical_grads(lambda v: (v**2).sum(), [x], [2 * x])

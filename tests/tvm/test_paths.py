@@ -51,11 +51,33 @@ def test_the_parts_of_tedsl_are_loaded_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["relay", "autotvm", "contrib.graph_executor", "script", "topi.image"]
+    "path", ["relay.op", "autotvm.task", "contrib.cuda.graph", "script.tir", "topi.image"]
 )
 def test_an_import_of_what_is_not_there_says_what_to_write(path: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"has no attribute(.|\n)*\n  do +\S"):
         importlib.import_module(f"tedsl.tvm.{path}")
+
+
+@pytest.mark.parametrize("path", ["relay", "autotvm", "contrib.graph_executor", "script", "rpc"])
+def test_a_module_that_is_not_there_answers_when_it_is_used(path: str) -> None:
+    found = importlib.import_module(f"tedsl.tvm.{path}")
+    with pytest.raises(AttributeError, match=rf"tvm.{path} has no attribute 'x'\n  do +\S"):
+        getattr(found, "x")  # noqa: B009
+
+
+def test_remarks_on_tests() -> None:
+    mark = tvm.testing
+
+    @mark.uses_gpu
+    @mark.exclude_targets("cuda")
+    @mark.slow
+    @mark.requires_package("antlr4")
+    def runs(width: int) -> int:
+        return width
+
+    assert runs(3) == 3 and callable(mark.fixture(cache_return_value=True))
+    assert all(map(callable, (mark.parameter(1, 2), mark.parameter(by_dict={"a": 1}))))
+    assert callable(mark.fixture(lambda: 1))
 
 
 @pytest.mark.parametrize(
