@@ -262,7 +262,7 @@ class Numbered(tuple[Item, ...]):
 
     def __getitem__(self, key: Any) -> Any:
         try:
-            return super().__getitem__(key)
+            return cast("Any", super().__getitem__(key))
         except (IndexError, TypeError) as found:
             raise also(ExprError, type(found))(
                 f"there is no [{key!r}] among {len(self)}",
@@ -271,13 +271,16 @@ class Numbered(tuple[Item, ...]):
             ) from None
 
 
+def _not_called(self: object, *args: object, **options: object) -> Any:
+    raise _refused(self, "is no function", "x[i, j] and x(i, j) are elements; s[x] is a stage")
+
+
 class NoFunction:
     """Base of what is no function, and says so where it is called."""
 
     __slots__ = ()
 
-    def __call__(self, *args: object, **options: object) -> Any:
-        raise _refused(self, "is no function", "x[i, j] and x(i, j) are elements; s[x] is a stage")
+    __call__: Any = _not_called
 
 
 class NoValues(NoFunction):

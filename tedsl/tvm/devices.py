@@ -7,7 +7,7 @@ A kernel here runs where its arrays are; a device says where `nd.array` puts one
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from tedsl.runtime.like_module import Device
@@ -52,7 +52,7 @@ context = device
 def generic_func(fdefault: Callable[..., Any]) -> Any:
     """A function of which `register("cuda")` decorates another for a target: it is called within
     the block of such a target."""
-    others: dict[str, Callable[..., Any]] = {}
+    others: dict[str, Any] = {}
 
     @wraps(fdefault)
     def chosen(*args: Any, **options: Any) -> Any:
@@ -63,11 +63,12 @@ def generic_func(fdefault: Callable[..., Any]) -> Any:
 
     def register(keys: str | list[str], func: Any = None, override: bool = True) -> Any:
         if func is None:
-            return lambda given: register(keys, given)  # pyright: ignore
-        others.update(dict.fromkeys([keys] if isinstance(keys, str) else keys, func))
+            return partial(register, keys)
+        for key in [keys] if isinstance(keys, str) else keys:
+            others[key] = func
         return func
 
-    chosen.register = register  # pyright: ignore[reportFunctionMemberAccess]
+    vars(chosen)["register"] = register
     return chosen
 
 

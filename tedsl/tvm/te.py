@@ -17,6 +17,7 @@ from typing import Any, cast
 from tedsl.errors import ExprError, ScheduleError
 from tedsl.expr.build import as_expr
 from tedsl.expr.nodes import Axis
+from tedsl.ir.nodes import LoopKind
 from tedsl.runtime.like_module import convert
 from tedsl.scheduling.handles import schedule as handles
 from tedsl.scheduling.handles.schedule import Schedule
@@ -25,12 +26,14 @@ from tedsl.scheduling.handles.thread_axis import ThreadAxis
 from tedsl.scheduling.plan.graph import producers_first
 from tedsl.scheduling.primitives.loops.legality import PLAIN
 from tedsl.scheduling.primitives.marks.rewrite import PRAGMAS
+from tedsl.scheduling.primitives.stage_handle import Axes
 from tedsl.slips import also
 from tedsl.target import Target
 from tedsl.tensor import compute as definitions
 from tedsl.tensor import reduce as reductions
 from tedsl.tensor import tags as scopes
 from tedsl.tensor.bounds_check import guarded
+from tedsl.tensor.intrin import TensorIntrin
 from tedsl.tvm.modules import of_te
 
 __all__ = ["comm_reducer", "compute", "create_schedule", "tag_scope"]
@@ -142,10 +145,27 @@ class _Stage(Stage):
                 self.serial(loop)
 
 
-def _postponed(name: str) -> Callable[..., None]:
-    strict: Any = getattr(Stage, name)
+def _grid(stage: Stage) -> tuple[Axis, ...]:
+    """The loops of a stage that are bound to the grid."""
+    loops = stage.leaf_iter_vars
+    return Axes(each for each in loops if stage.plan.mark(each).kind is LoopKind.PROGRAM)
 
-    @wraps(strict)
+
+def _compute_at(stage: Stage, host: Any, axis: Any) -> None:
+    """`Stage.compute_at`; at a loop of the grid, at the innermost one: between them nothing
+    runs."""
+    grid = _grid(stage.schedule[host])
+    Stage.compute_at(stage, host, grid[-1] if axis in grid else axis)
+
+
+def _has_no_code(intrin: Any) -> bool:
+    return isinstance(intrin, TensorIntrin) and intrin.cpu is None and intrin.gpu is None
+
+
+def _postponed(name: str) -> Callable[..., None]:
+    strict: Any = _compute_at if name == "compute_at" else getattr(Stage, name)
+
+    @wraps(getattr(Stage, name))
     def postponed_call(self: Stage, *args: Any, **options: Any) -> None:
         schedule: Any = self.schedule
         if any(isinstance(each, ThreadAxis) for each in args) and name == "compute_at":
@@ -192,10 +212,32 @@ class _Schedule(Schedule):
         try:
             call()
         except ScheduleError as error:
-            reader = next((each for each in call.args[1:] if isinstance(each, Stage)), None)
+            given = [*call.args[1:], *call.keywords.values()]
+            if primitive == "bind" and self._bound_inside(self[stage], given[0], call):
+                return
+            if primitive == "tensorize" and _has_no_code(given[-1]):
+                text = f"tensorize({stage}): {error.reason}; its loops run as they are"
+                warnings.warn(text, RuntimeWarning, 4)
+                return
+            reader = next((each for each in given if isinstance(each, Stage)), None)
             if reader is not None and self[stage].op not in producers_first(reader.op.outputs):
                 raise  # no other call puts it there: they are of different groups
             self._waiting[kind, stage, len(self._steps)] = call, error
+
+    def _bound_inside(self, stage: Stage, axis: Any, call: _Call) -> bool:
+        """Whether a loop is bound to the grid after what is attached at other loops of the grid has
+        moved in to it."""
+        before = len(self._steps)
+        try:
+            for each in self.stages:
+                if each.attach_stage == stage and each.attach_ivar in _grid(stage):
+                    each.compute_at(stage, axis)
+            call()
+        except ScheduleError:
+            if len(self._steps) > before:
+                self.undo(len(self._steps) - before)
+            return False
+        return True
 
     def commit(self, *args: Any, **options: Any) -> Any:
         """As `Schedule.commit`; then the calls that wait are tried again."""

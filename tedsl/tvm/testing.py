@@ -116,7 +116,11 @@ def parameter(*values: Any, ids: Any = None, by_dict: Mapping[str, Any] | None =
     given = list((by_dict or {}).values()) or list(values)
     names = list(by_dict or {}) or ids
     pytest: Any = importlib.import_module("pytest")
-    return pytest.fixture(params=given, ids=names)(lambda request: request.param)
+
+    def value(request: Any) -> Any:
+        return request.param
+
+    return pytest.fixture(params=given, ids=names)(value)
 
 
 def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:

@@ -257,3 +257,50 @@ def test_functions_of_c_and_libraries() -> None:
     np.testing.assert_allclose(te.evaluate(D, {A: a, B: b})[0], a @ b.T, 1e-5)
     assert tvm.contrib.pickle_memoize.memoize("key")(len) is len
     assert tvm.contrib.nvcc.have_fp16("7.0") and tvm.nd.array([1.0]).same_as(C) is False
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("bound_before", [True, False])
+def test_nothing_runs_between_loops_of_the_grid(bound_before: bool) -> None:
+    """What is attached at an outer one is computed at the innermost."""
+    A, B, C, s = mixed(te.create_schedule, te.compute)
+    D = s.outputs[0]
+    s[C].compute_inline()
+    outer, inner = s[D].split(s[D].op.axis[0], 8)
+    middle, inner = s[D].split(inner, 4)
+    s[D].bind(outer, te.thread_axis("blockIdx.y"))
+    if bound_before:
+        s[D].bind(middle, te.thread_axis("blockIdx.x"))
+    s[B].compute_at(s[D], outer)
+    if not bound_before:
+        s[D].bind(middle, te.thread_axis("blockIdx.x"))
+    assert s[B].attach_ivar is middle
+    with pytest.raises(te.ScheduleError, match=r"both bound to blockIdx\.x"):
+        s[D].bind(inner, te.thread_axis("blockIdx.x"))
+        tvm.lower(s)
+    assert s[B].attach_ivar is middle
+    again = tedsl.replay(D, s.trace)
+    kernel, x, out = tvm.build(again, [A, D], "llvm"), np.arange(32, dtype="f4"), np.zeros(32, "f4")
+    kernel(x, out)
+    np.testing.assert_array_equal(out, 3 * (x + 1))
+
+
+def test_an_intrinsic_without_code_that_does_not_fit_is_left_out() -> None:
+    def intrinsic(**code: Any) -> Any:
+        a = te.placeholder((4,), name="a")
+        b = te.compute((4,), lambda i: a[i] * 2, name="b")
+        return te.decl_tensor_intrin(b.op, None, name="twice", **code)
+
+    text = "define void @twice(ptr %a, i64 %s, ptr %b, i64 %t) {\n ret void\n}"
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda i: A[i] + 2, name="B")
+
+    def scheduled(intrin: Any) -> Any:
+        s = te.create_schedule(B.op)
+        s[B].tensorize(s[B].split(s[B].op.axis[0], 4)[1], intrin)
+        return s
+
+    with pytest.warns(RuntimeWarning, match=r"tensorize\(B\): .*; its loops run"):
+        assert "for" in str(tvm.lower(scheduled(intrinsic())))
+    with pytest.raises(te.ScheduleError, match="do not compute what twice declares"):
+        tvm.lower(scheduled(intrinsic(cpu=te.llvm_function(text))))

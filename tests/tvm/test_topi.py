@@ -67,7 +67,7 @@ BN = [drawn(4) + 0.1 for _ in range(4)]
             ref.one_hot(N, 2, -1, 3, 0, "int32"),
             [N],
         ),
-        (lambda: topi.arange(1, 9, 2), np.arange(1, 9, 2, "f4"), []),
+        (lambda: topi.arange(1, 9, 2), np.arange(1, 9, 2, dtype="f4"), []),
         (lambda: topi.arange(4, dtype="int32"), np.arange(4, dtype="int32"), []),
         (lambda x, y: topi.meshgrid([x, y], "xy"), list(np.meshgrid(V, V)), [V, V]),
         (lambda x: topi.full_like(x, 7), np.full(A.shape, 7, "f4"), [A]),

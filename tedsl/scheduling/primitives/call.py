@@ -86,7 +86,7 @@ class Call:
 
 _PASSED = (
     *("primitive_call", "explained_call", "decide", "_tile", "_reorder"),
-    *("postponed_call", "say", "split", "fuse"),
+    *("postponed_call", "say", "split", "fuse", "_compute_at", "_bound_inside"),
 )
 _FILES = ("stage_handle.py", "signatures.py", "auto_choices.py", "tvm/te.py")
 
