@@ -30,7 +30,7 @@ def get_const_int(expr: Any) -> int:
     """The number that a size is.
 
     Raises:
-        ExprError: it is known at the call only; a TypeError too.
+        ExprError: it is known at the call only; a ValueError too.
     """
     return int(expr)
 
