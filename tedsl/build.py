@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tedsl.runtime.cache import disk as runtime_cache
     from tedsl.runtime.cache import lowered
     from tedsl.runtime.executors import by_target as executors
+    from tedsl.scheduling.plan import scan_structure
     from tedsl.workload import workload
 else:
     beside = late("tedsl.backends.processes.beside")
@@ -51,6 +52,7 @@ else:
     lowered = late("tedsl.runtime.cache.lowered")
     order = late("tedsl.runtime.arguments.order")
     runtime_cache = late("tedsl.runtime.cache.disk")
+    scan_structure = late("tedsl.scheduling.plan.scan_structure")
     workload = late("tedsl.workload.workload")
 
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
@@ -463,11 +465,12 @@ def _place_of(args: Sequence[Tensor | Var], tensor: Tensor, number: int) -> tupl
 
 
 def _is_unread(schedule: Schedule, item: Tensor | Var) -> bool:
-    """True for an input that no stage reads, and for what is substituted into its readers."""
+    """True for an input that no stage reads, for the state of a scan, and for what is substituted
+    into its readers."""
     if not isinstance(item, Tensor):
         return False
     if isinstance(item.op, PlaceholderOp):
-        return not schedule.knows(item)
+        return not schedule.knows(item) or scan_structure.is_state(schedule.plan, item.op)
     return schedule.knows(item) and schedule[item].plan.placement.inlined
 
 

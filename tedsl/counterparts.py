@@ -19,7 +19,7 @@ PLACES = {
     "module": "tedsl.tvm.runtime",
     "ndarray": "tedsl.tvm.nd",
     "operation": "tedsl.tensor.tensor",
-    "tag": "tedsl.tvm.topi_tags",
+    "tag": "tedsl.tvm.topi.tag",
     "te": "tedsl",
     "tvm": "tedsl.tvm",
 }
@@ -59,7 +59,7 @@ PACKAGE = {
     "from_dlpack": "kernels take anything that has DLPack as it is",
     "numpyasarray": "kernels take NumPy arrays as they are",
     **dict.fromkeys(
-        ("check_numerical_grads", "parameter", "parameters", "fixture"),
+        ("check_numerical_grads", "parameters"),
         "tests here are pytest's; te.gradient is compared with differences by NumPy",
     ),
     "save_json": "s.trace.to_json() keeps a schedule; te.replay makes it again",
@@ -71,7 +71,6 @@ PACKAGE = {
 KERNEL = {
     "run": "call the kernel itself: kernel(a, b), or kernel(x=a, w=b)",
     "launch": "call the kernel itself; s[T].launch(num_warps=) belongs to the schedule",
-    "export_library": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
 }
 """By attribute of a kernel."""
 SCHEDULE = {

@@ -10,14 +10,17 @@ sequences.  Imports `errors`, and finds `te`'s names by name.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from tedsl.errors import ExprError, TedslError
 from tedsl.once import same
 
 Class = TypeVar("Class", bound=type[Any])
+Item = TypeVar("Item")
 LISTED = 24
 """Names that are listed in full where none is near."""
 
@@ -167,6 +170,22 @@ def in_module(module: str, names: Iterable[str]) -> Callable[[str], Any]:
     return missing
 
 
+def uncalled(package: str, names: Iterable[str]) -> None:
+    """Let the modules of a package that has these functions say so where one is called."""
+    known = tuple(names)
+
+    def call(self: Any, *args: object, **options: object) -> Any:
+        holder = vars(sys.modules[package])
+        own = (each for each in known if getattr(holder[each], "__module__", "") == self.__name__)
+        reason = f"{self.__name__} is a module, and no function"
+        raise also(ExprError, TypeError)(reason, hint=f"write one of: {', '.join(own)}")
+
+    kind = type("Uncalled", (ModuleType,), {"__call__": call})
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{package}."):
+            module.__class__ = kind
+
+
 def public(holder: object) -> list[str]:
     """The attributes of an object that are no secret."""
     return [each for each in dir(holder) if not each.startswith("_")]
@@ -236,7 +255,35 @@ def suggests(
     return decorate
 
 
-class NoValues:
+class Numbered(tuple[Item, ...]):
+    """What an object has of a kind, by number; another number is refused."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return cast("Any", super().__getitem__(key))
+        except (IndexError, TypeError) as found:
+            raise also(ExprError, type(found))(
+                f"there is no [{key!r}] among {len(self)}",
+                facts=[("these", ", ".join(map(str, self)) or "none")],
+                hint="count them from 0, or from the end by -1",
+            ) from None
+
+
+def _not_called(self: object, *args: object, **options: object) -> Any:
+    raise _refused(self, "is no function", "x[i, j] and x(i, j) are elements; s[x] is a stage")
+
+
+class NoFunction:
+    """Base of what is no function, and says so where it is called."""
+
+    __slots__ = ()
+
+    __call__: Any = _not_called
+
+
+class NoValues(NoFunction):
     """Base of expressions and tensors."""
 
     __slots__ = ()
@@ -275,6 +322,12 @@ class NoValues:
 
     def __matmul__(self, other: Any) -> Any:
         raise _refused(self, "is one element, and @ is of whole tensors", "write x @ y of them")
+
+    def __int__(self) -> int:
+        try:
+            return int(_index(self))
+        except TedslError as found:  # a TypeError, which "%d" % x would hide
+            raise also(ExprError, ValueError)(found.reason, hint=found.hint) from None
 
     def __len__(self) -> int:
         raise _refused(self, "has no len()", "extents are x.shape, and x.ndim is how many")

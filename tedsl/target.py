@@ -58,7 +58,7 @@ class Target:
 
     def __init__(
         self,
-        target: TargetKind | str | Target | Mapping[str, object],
+        target: TargetKind | str | Target | Mapping[str, object] = "",
         arch: str | None = None,
         host: object = None,
     ) -> None:

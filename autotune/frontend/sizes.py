@@ -112,6 +112,10 @@ def weighted(sizes: Sizes) -> list[tuple[dict[str, int], float]]:
         TuneError: no size, one given twice, different names, or a weight that is not above 0.
     """
     listed: list[tuple[dict[str, int], float]] = []
+    if not isinstance(cast("object", sizes), Iterable):
+        raise TuneError(
+            f"sizes={sizes!r} is no list of sizes", hint="write sizes=[{'n': 1024}, {'n': 4096}]"
+        )
     if isinstance(sizes, Mapping):
         listed = [(size, 1.0) for size in draw(sizes)]
     else:

@@ -11,6 +11,7 @@ from typing import cast
 from tedsl.cli.script import load_module, lookup
 from tedsl.errors import TuneError
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.slips import NoFunction
 from tedsl.tensor.tensor import Tensor
 
 ScheduleFunction = Callable[[Schedule], object]
@@ -57,7 +58,7 @@ def load(options: argparse.Namespace) -> Program:
         )
     module = load_module(Path(path))
     found = lookup(module, name)
-    if callable(found) and not isinstance(found, Tensor):
+    if callable(found) and not isinstance(found, NoFunction):
         found = found()
     several = isinstance(found, (list, tuple))
     outputs = tuple(cast("Sequence[object]", found)) if several else (found,)

@@ -24,6 +24,7 @@ from tedsl.errors import TedslError
 from tedsl.runtime.kernel import Kernel
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.slips import NoFunction
 from tedsl.tensor.printer import operations
 from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
@@ -173,7 +174,7 @@ def named(module: ModuleType, name: str) -> Named:
         TedslError: there is no such name, or it is nothing to work on.
     """
     found = lookup(module, name)
-    if callable(found) and not isinstance(found, (Tensor, Kernel)):
+    if callable(found) and not isinstance(found, (NoFunction, Kernel)):
         wanted = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty]
         needs = [p.name for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         if needs:

@@ -18,6 +18,7 @@ from tedsl.errors import ExprError
 from tedsl.expr import fold
 from tedsl.expr.nodes import (
     PREDICATES,
+    Axis,
     Binary,
     BinaryOp,
     Cast,
@@ -505,10 +506,15 @@ def rounded(a: Operand, dtype: DTypeLike) -> Expr:
 
 def decided(expr: Expr) -> bool | None:
     """The truth of a comparison for equality that does not depend on anything: of an integer
-    expression with itself, or of constants; None for any other expression."""
+    expression with itself, of constants, or of loops, which have no values in a definition; None
+    for any other expression."""
     match expr:
         case Const(value=bool(value)):
             return value
+        case Compare(op=CompareOp.EQ | CompareOp.NE as op, a=Axis() as a, b=Axis() as b) if (
+            a.domain is None or b.domain is None
+        ):
+            return (a is b) is (op is CompareOp.EQ)
         case Compare(op=CompareOp.EQ | CompareOp.NE as op, a=a, b=b) if not a.dtype.is_float:
             return op is CompareOp.EQ if structural_equal(a, b) else None
         case _:

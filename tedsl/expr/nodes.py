@@ -491,7 +491,7 @@ class Reducer:
     axes).
 
     `combine[i]` is written over the variables `lhs` (the earlier tuple) and `rhs`; `identity[i]` is
-    a constant.
+    a constant.  With `believed` no proof is asked for that it combines in any order.
     Requires: all four have one length; dtypes agree position by position.
     """
 
@@ -500,6 +500,7 @@ class Reducer:
     rhs: tuple[Var, ...]
     combine: tuple[Expr, ...]
     identity: tuple[Expr, ...]
+    believed: bool = False
 
     @property
     def operator(self) -> BinaryOp | None:

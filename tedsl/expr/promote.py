@@ -24,6 +24,7 @@ rather than wrapped.  Imports `nodes` only.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -59,6 +60,7 @@ types of those names are not taken: NumPy's `float` has 64."""
 
 _INT32 = TABLE[DType.int32]
 _INT64 = TABLE[DType.int64]
+_VECTORS = "elements are scalars: give the tensor one more dimension, and vectorize its loop"
 _RANK = {Kind.BOOL: 0, Kind.UINT: 1, Kind.INT: 1, Kind.FLOAT: 2}
 
 
@@ -81,7 +83,9 @@ def as_dtype(dtype: DTypeLike) -> DType:
         raise ExprError(
             f"unknown dtype {name!r}",
             facts=[("allowed", ", ".join(DType))],
-            hint=advice(name, (*DType, *SHORT)) or "write one of these names, such as 'float32'",
+            hint=_VECTORS
+            if re.fullmatch(r"[a-z]+\d+x\d+", name)
+            else advice(name, (*DType, *SHORT)) or "write one of these names, such as 'float32'",
         ) from None
 
 

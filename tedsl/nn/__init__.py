@@ -79,7 +79,7 @@ from tedsl.nn.quantize import quantize, scaled_matmul
 from tedsl.nn.random import dropout, philox, random_bits, random_uniform
 from tedsl.nn.rotary import rope, rope_tables
 from tedsl.nn.softmax import log_softmax, logsumexp, softmax
-from tedsl.slips import in_module
+from tedsl.slips import in_module, uncalled
 
 __all__ = [
     "adam",
@@ -164,3 +164,4 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker knows the names there are
     __getattr__ = in_module(__name__, __all__)
+    uncalled(__name__, __all__)

@@ -51,6 +51,9 @@ _VECTOR = 16  # bytes that a GPU reads at once
 _torch_pointer: Callable[[Any], int] = methodcaller("data_ptr")
 
 
+_LIBRARIES = (".o", ".so", ".tar", ".ptx", ".cubin")
+
+
 class Executor(Protocol):
     """Code for one target that can run, or says why it cannot."""
 
@@ -286,7 +289,7 @@ class Kernel(Viewable, LikeModule):
             path: `.html` for its page (`view`), `.txt` for the generated program, `.asm` for what
                 the target's compiler made of it; of its schedule, `.py` for the steps as Python and
                 `.json` for the trace (`te.Trace.from_json`, `te.replay` and `te.build` make the
-                kernel again).
+                kernel again); `.o`, `.so`, `.tar`, `.ptx` and `.cubin` are for `export_library`.
 
         Returns:
             The path.
@@ -303,6 +306,7 @@ class Kernel(Viewable, LikeModule):
         if self.schedule is not None:
             writers[".py"] = saving.text(self.schedule.as_python)
             writers[".json"] = saving.text(self.schedule.trace.to_json)
+        writers.update(dict.fromkeys(_LIBRARIES, self.export_library))
         return saving.save(path, "a kernel", writers)
 
     def explain(self, **sizes: int) -> Explanation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, cast
 
 import numpy as np
@@ -110,6 +111,18 @@ class LikeModule:
     def imported_modules(self) -> list[Any]:
         """The kernel itself, whose source has the code of all of it."""
         return [self]
+
+    def import_module(self, module: object) -> None:
+        """Nothing: a kernel has all of its code."""
+
+    def export_library(self, file_name: str | PathLike[str], *args: Any, **options: Any) -> None:
+        """Write what `tvm.runtime.load_module` makes the kernel of again: what `tvm.build` was
+        given, whatever the ending.
+
+        Raises:
+            BackendError: it was not made by `tvm.build`.
+        """
+        importlib.import_module("tedsl.tvm.saved").save_module(self, file_name)
 
     def get_source(self: Any, fmt: str = "") -> str:
         """The generated program, or with `"asm"` or `"ptx"` what the target's compiler made of it

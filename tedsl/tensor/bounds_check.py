@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Const, Expr, IfThenElse, Reduce, TensorRead, Var
-from tedsl.expr.visit import axes_of, reads, variables, walk
+from tedsl.expr.visit import axes_of, reads, substitute, variables, walk
 from tedsl.index.evaluate import evaluate_int
 from tedsl.index.facts import Facts
 from tedsl.index.prove import counterexample, equal, prove
@@ -48,6 +49,44 @@ def check_reads(op: ComputeOp) -> None:
         within_steps = within_steps or _may_be_in_steps(op)
         if not within_steps:
             raise error
+
+
+def guarded(
+    name: str, axes: tuple[Axis, ...], bodies: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], list[ExprError]]:
+    """Elements in which reads that are outside for some sizes only known at the call, or before the
+    first row, give 0 there.
+
+    Args:
+        name: of the operation that they are to be.
+        axes: its data axes.
+        bodies: the elements.
+
+    Returns:
+        The elements, and what would have been said of them.
+    """
+    around = tuple(axis for node in walk(*bodies) if isinstance(node, Reduce) for axis in node.axes)
+    extents = tuple(axis.domain.extent for axis in axes if axis.domain)
+    op: Any = SimpleNamespace(
+        name=name, axes=axes, reduce_axes=around, shape=extents, bodies=bodies
+    )
+    conditions: dict[Expr, Expr] = {}
+    errors: list[ExprError] = []
+    for access, low, error in _problems(op):
+        read = access.read
+        back = low and not access.dimension and _looks_back(op, read)
+        if back and _may_be_in_steps(op):
+            continue  # the scan decides
+        if back or variables_in(read.tensor.shape[access.dimension], *extents):
+            condition = conditions_of(access)[0 if low else 1]
+            before = conditions.get(read)
+            conditions[read] = condition if before is None else build.logical_and(before, condition)
+            errors.append(error)
+    zeros = {
+        read: build.if_then_else(condition, read, build.const(0, read.dtype))
+        for read, condition in conditions.items()
+    }
+    return tuple(substitute(body, zeros) for body in bodies), errors
 
 
 def check_complete(ops: Iterable[Operation]) -> None:

@@ -281,7 +281,11 @@ class Reduction(Protocol):
 
 
 def comm_reducer(
-    fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
+    fcombine: Callable[[Any, Any], Any],
+    fidentity: Callable[..., Any],
+    name: str = "reduce",
+    *,
+    believed: bool = False,
 ) -> Reduction:
     """A reduction of your own.
 
@@ -293,6 +297,8 @@ def comm_reducer(
             constants, that changes nothing when combined, with no value that occurs: for a maximum
             of floats minus infinity, not the lowest finite number, if there may be infinities.
         name: what it prints as.
+        believed: take it from the caller that `fcombine` combines in any order, where a schedule
+            asks for a proof.
 
     Returns:
         `reducer(expr, axis, where=None, init=None)`.  `expr` is an expression, or a tuple of them
@@ -314,7 +320,8 @@ def comm_reducer(
         if not several and isinstance(axis, (Expr, int, float)) and not _is_axes(axis):
             return fcombine(sources[0], build.as_expr(axis, sources[0].dtype))
         if dtypes not in known:
-            known[dtypes] = _custom(fcombine, fidentity, name, dtypes, several)
+            made = _custom(fcombine, fidentity, name, dtypes, several)
+            known[dtypes] = replace(made, believed=believed)
         listed = several or isinstance(init, (tuple, list))
         given_init = cast("Sequence[Operand | None]", init if listed else (init,))
         start = (None,) * len(sources) if init is None else given_init

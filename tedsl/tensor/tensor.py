@@ -19,7 +19,7 @@ from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 from tedsl.expr.visit import reading, reads
 from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
-from tedsl.slips import TENSOR, Incomplete, NoValues, is_same, no_array, suggests
+from tedsl.slips import TENSOR, Incomplete, NoValues, Numbered, is_same, no_array, suggests
 from tedsl.tensor.axis import NoAxes
 from tedsl.tensor.computes import Computes
 
@@ -350,7 +350,7 @@ class Operation(Computes, InNotebook, Remembers):
 
     def output(self, index: int = 0) -> Tensor:
         """The tensor of output `index` (the same object each time)."""
-        return self.outputs[index]
+        return Numbered(self.outputs)[index]
 
 
 Outputs = Tensor | Computes | Sequence[Tensor | Computes]
@@ -455,21 +455,21 @@ class ComputeOp(Operation):
     @property
     def axis(self) -> tuple[Axis, ...]:
         """TVM's name for `axes`."""
-        return self.axes
+        return Numbered(self.axes)
 
     @property
     def reduce_axis(self) -> tuple[Axis, ...]:
         """TVM's name for `reduce_axes`."""
-        return self.reduce_axes or NoAxes(self)
+        return Numbered(self.reduce_axes) if self.reduce_axes else NoAxes(self)
 
     @property
     def body(self) -> tuple[Expr, ...]:
         """TVM's name for `bodies`."""
-        return self.bodies
+        return Numbered(self.bodies)
 
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:
-        return tuple(dict.fromkeys(read.tensor for read in reads(*self.bodies)))
+        return Numbered(dict.fromkeys(read.tensor for read in reads(*self.bodies)))
 
     @property
     def output_dtypes(self) -> tuple[DType, ...]:

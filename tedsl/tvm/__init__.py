@@ -1,15 +1,17 @@
 """TVM's module, for scripts of which only the imports change: `from tedsl import tvm`, then
 `from tedsl.tvm import te, topi`.
 
-All that is here are the names of `tedsl`, in which both are the same: `tvm.lower` is `te.lower`.
+Most that is here are the names of `tedsl`, in which both are the same: `tvm.lower` is `te.lower`.
 What only TVM's scripts use is in the files of this folder, loaded when it is asked for.
 
+- `te`: definitions and schedules that are judged when they are lowered, as TVM's are
 - `modules`: TVM's modules by their paths, in imports too
 - `driver`: `tvm.build` with TVM's arguments, of several functions too
 - `packed`: functions by name, for `call_packed` in externs
 - `nd`, `devices`: arrays that say `numpy()`, and where they are
 - `tir`, `testing`, `topi`, `transform`, `error`: what scripts take from these modules
-- `topi_utils`, `topi_tags`: what TOPI's schedules look at
+- `saved`, `contrib`, `arith`: kernels in files, what scripts take from these modules
+- `topi`: its operators
 - `refused_names`: names that are left out on purpose, with what stands for each
 
 What `tedsl` itself answers of TVM's names is in `tedsl.counterparts`.
@@ -23,12 +25,22 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from tedsl.counterparts import PACKAGE
 from tedsl.errors import ExprError
 from tedsl.slips import also
 
+_ABSENT = (
+    *("autotvm", "auto_scheduler", "instrument", "meta_schedule", "micro"),
+    *("parser", "relax", "relay", "rpc", "script"),
+)
+"""Modules that scripts import and need not use."""
+_OF_TE = ("comm_reducer", "compute", "create_schedule", "tag_scope")
 _OWN = {
     **dict.fromkeys(("expr", "make", "stmt"), "tir"),
     "build": "driver:build",
+    **{each: each for each in ("arith", "contrib", "driver", "te")},
+    **{each: f"saved:{each}" for each in ("load_json", "load_module", "save_json")},
+    **{each: f"te:{each}" for each in _OF_TE},
     "build_config": "transform:build_config",
     "decl_buffer": "tir:decl_buffer",
     **{each: f"packed:{each}" for each in ("call_packed", "get_global_func", "register_func")},
@@ -43,6 +55,9 @@ def __getattr__(name: str) -> Any:
     if name in ("_ffi", "container", "ir", "runtime", "target"):
         made = importlib.import_module("tedsl.tvm.modules").Namespace(f"tedsl.tvm.{name}")
         return globals().setdefault(name, made)
+    if name in _ABSENT:
+        absent = importlib.import_module("tedsl.tvm.modules").Absent(name, PACKAGE[name])
+        return globals().setdefault(name, absent)
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         loaded = importlib.import_module(f"tedsl.tvm.{module}")
@@ -55,8 +70,7 @@ def _spec(name: str, path: Any, target: object = None) -> ModuleSpec | None:
     expression."""
     if not name.startswith("tedsl.tvm."):
         return None
-    own = PathFinder.find_spec(name, path) if name.count(".") == 2 else None
-    return own or ModuleSpec(name, _LOADER)
+    return PathFinder.find_spec(name, path) or ModuleSpec(name, _LOADER)
 
 
 def _load(module: ModuleType) -> None:

@@ -6,6 +6,10 @@ A kernel here runs where its arrays are; a device says where `nd.array` puts one
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
 from tedsl.runtime.like_module import Device
 from tedsl.target import Target, TargetKind
 
@@ -43,6 +47,29 @@ def cuda(dev_id: int = 0) -> Device:
 
 gpu = cuda
 context = device
+
+
+def generic_func(fdefault: Callable[..., Any]) -> Any:
+    """A function of which `register("cuda")` decorates another for a target: it is called within
+    the block of such a target."""
+    others: dict[str, Any] = {}
+
+    @wraps(fdefault)
+    def chosen(*args: Any, **options: Any) -> Any:
+        around = Target.current()
+        keys = around.keys if around is not None else ()
+        found = next((others[key] for key in keys if key in others), fdefault)
+        return found(*args, **options)
+
+    def register(keys: str | list[str], func: Any = None, override: bool = True) -> Any:
+        if func is None:
+            return partial(register, keys)
+        for key in [keys] if isinstance(keys, str) else keys:
+            others[key] = func
+        return func
+
+    vars(chosen)["register"] = register
+    return chosen
 
 
 def target_of_cuda(model: str = "", options: str = "", arch: str | None = None) -> Target:

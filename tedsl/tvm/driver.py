@@ -13,6 +13,7 @@ from tedsl.build import Lowered, lower
 from tedsl.build import build as build_one
 from tedsl.errors import BackendError, LowerError
 from tedsl.slips import suggests
+from tedsl.tvm.saved import made_of
 
 __all__ = ["Functions", "build", "build_module", "lower", "schedule_to_module"]
 __path__: Sequence[str] = ()
@@ -79,7 +80,8 @@ def build(
         by_target = cast("Mapping[Any, Any]", inputs)
         pairs = [(each, where) for where, each in by_target.items()]
     elif isinstance(inputs, Lowered) or not _are_lowered(inputs):
-        return build_one(inputs, args, target, name=name, **options)
+        made = build_one(inputs, args, target, name=name, **options)
+        return made_of(made, inputs, args, target, {"name": name, **options})
     else:
         pairs = [(each, target) for each in cast("Sequence[Any]", inputs)]
     names = [each.name for each, _ in pairs]
@@ -89,8 +91,8 @@ def build(
             f"two of the functions are called {twice!r}",
             hint="give each a name of its own: tvm.lower(s, args, name=)",
         )
-    made = {each.name: build_one(each, target=where, **options) for each, where in pairs}
-    return next(iter(made.values())) if len(made) == 1 else Functions(made)
+    kernels = {each.name: build(each, target=where, **options) for each, where in pairs}
+    return next(iter(kernels.values())) if len(kernels) == 1 else Functions(kernels)
 
 
 def _are_lowered(inputs: object) -> bool:

@@ -7,8 +7,12 @@ from collections.abc import Mapping, MutableSequence
 from types import ModuleType
 from typing import Any
 
+from tedsl.slips import no_attribute
+
 ROOT = "tedsl.tvm."
 _LISTS = {"Array": "builtins:list", "Map": "builtins:dict"}
+_SAVED = {name: f"tedsl.tvm.saved:{name}" for name in ("load_json", "save_json")}
+_ASSERTED = {"assert_structural_equal": "tedsl.tvm.testing:assert_structural_equal"}
 NAMES: dict[str, Mapping[str, str]] = {
     "_ffi": {
         "base": "tedsl.tvm.error",
@@ -16,11 +20,19 @@ NAMES: dict[str, Mapping[str, str]] = {
         "register_func": "tedsl.tvm.packed:register_func",
     },
     "container": _LISTS,
-    "ir": {**_LISTS, "IRModule": "tedsl.ir.nodes:Module", "Range": "tedsl.expr.nodes:Range"},
+    "ir": {
+        **_LISTS,
+        "IRModule": "tedsl.ir.nodes:Module",
+        "Range": "tedsl.expr.nodes:Range",
+        **_SAVED,
+        **_ASSERTED,
+    },
     "runtime": {
         "Module": "tedsl.runtime.kernel:Kernel",
         "NDArray": "tedsl.tvm.nd:NDArray",
         "convert": "tedsl.runtime.like_module:convert",
+        **_SAVED,
+        "load_module": "tedsl.tvm.saved:load_module",
         "enabled": "tedsl.tvm.testing:device_enabled",
         "ndarray": "tedsl.tvm.nd",
     },
@@ -29,6 +41,7 @@ NAMES: dict[str, Mapping[str, str]] = {
         "build_config": "tedsl.tvm.transform:build_config",
         "create": "tedsl.target:Target",
         "cuda": "tedsl.tvm.devices:target_of_cuda",
+        "generic_func": "tedsl.tvm.devices:generic_func",
     },
 }
 """Where the names of a module are that `te` does not have."""
@@ -46,6 +59,23 @@ def located(place: str) -> Any:
     module, _, attribute = place.partition(":")
     loaded = importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded
+
+
+class Absent(ModuleType):
+    """A module of TVM's that is not here: it can be imported, and each name in it answers with what
+    to write instead."""
+
+    __path__: MutableSequence[str] = []  # noqa: RUF012
+
+    def __init__(self, name: str, advice: str) -> None:
+        super().__init__(f"{ROOT}{name}")
+        self._advice = advice
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        told = {name: self._advice}
+        raise no_attribute(self.__name__.removeprefix("tedsl."), name, tuple, told)
 
 
 class Namespace(ModuleType):

@@ -16,6 +16,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.promote import DTypeLike, as_dtype
+from tedsl.slips import is_same
 from tedsl.tvm.devices import Device, cpu
 from tedsl.tvm.modules import of_te
 
@@ -33,6 +34,7 @@ class NDArray(np.ndarray[Any, Any]):
         return np.array(self)
 
     asnumpy = numpy
+    same_as = is_same
 
     def copyfrom(self, source: Any) -> NDArray:
         """Take the values of another array of the same shape."""

@@ -17,7 +17,19 @@ from tedsl.tvm.nd import NDArray
 
 __all__ = ["call_packed", "get_global_func", "register_func"]
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+def _product(a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False) -> None:
+    """A product of matrices into `out`, each transposed before if asked."""
+    out[...] = np.matmul(
+        np.swapaxes(a, -1, -2) if transa else a, np.swapaxes(b, -1, -2) if transb else b
+    )
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f"tvm.contrib.{library}.{name}": _product
+    for library in ("cblas", "mkl")
+    for name in ("matmul", "batch_matmul")
+}
 
 
 def register_func(

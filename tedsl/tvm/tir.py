@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from tedsl.dtypes import DType
-from tedsl.expr import nodes
+from tedsl.errors import ExprError
+from tedsl.expr import nodes, visit
+from tedsl.expr.build import as_expr
 from tedsl.expr.nodes import Axis, BinaryOp, CompareOp, Expr, Reduce, UnaryOp
 from tedsl.ir.nodes import Module
 from tedsl.slips import no_attribute
+from tedsl.tensor import math
 from tedsl.tvm.modules import of_te
 from tedsl.tvm.packed import call_packed
 
@@ -106,10 +109,11 @@ _KINDS: dict[str, tuple[str | _Builds, _Holds]] = {
         lambda value: isinstance(value, nodes.IfThenElse) or _operator(value) in _FUNCTIONS,
     ),
 }
+_OF_C = {"pow": "power", "fabs": "abs", "fmax": "maximum", "fmin": "minimum", "max": "maximum"}
 _LOOPS = "the loops of te.lower are nodes of tedsl.ir.nodes; print(te.lower(s)) shows them"
 _STATEMENTS = {
     **dict.fromkeys(("For", "Block", "Store", "BufferStore", "Evaluate", "AttrStmt"), _LOOPS),
-    **dict.fromkeys(("Allocate", "SeqStmt", "Stmt", "stmt_functor"), _LOOPS),
+    **dict.fromkeys(("Allocate", "SeqStmt", "Stmt"), _LOOPS),
     "IfThenElse": _LOOPS + "; te.if_then_else is the expression",
     "ir_builder": "loops of ir_builder are te.compute or te.scan; code of others te.extern",
     "transform": "te.build and te.lower choose the passes; te.lower(s, dump=print) shows them",
@@ -129,6 +133,66 @@ def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: 
     """What TVM's scripts give to `binds=` of `te.decl_tensor_intrin`, where nothing is read of it:
     an implementation is always passed pointers and strides."""
     return SimpleNamespace(shape=shape, dtype=dtype, name=name, **options)
+
+
+def call_pure_extern(dtype: Any, func_name: str, *args: Any) -> Any:
+    """A function of C or CUDA, `"__expf"` or `"powf"`, as the one of `te` that it is.
+
+    Raises:
+        ExprError: `te` has none.
+    """
+    short = func_name.rpartition(".")[2].removeprefix("__")
+    names = [_OF_C.get(each, each) for each in (short, short.removesuffix("f"))]
+    found = next((each for each in names if hasattr(math, each)), None)
+    if found is None:
+        raise ExprError(
+            f"te has no function {func_name!r}",
+            subject="call_pure_extern",
+            hint="write it of those of te; code of others comes by te.decl_tensor_intrin with "
+            "te.llvm_function and te.triton_snippet, or by te.extern",
+        )
+    return _cast(dtype, getattr(math, found)(*args))
+
+
+call_intrin = call_pure_extern
+
+
+def likely(cond: Any) -> Any:
+    """The condition: what is likely, LLVM and Triton find out."""
+    return cond
+
+
+def hypot(x1: Any, x2: Any) -> Any:
+    """The square root of the sum of two squares."""
+    return _te().sqrt(x1 * x1 + x2 * x2)
+
+
+def ldexp(x1: Any, x2: Any) -> Any:
+    """A number times a power of 2."""
+    return x1 * _te().exp2(_cast(x1.dtype, x2))
+
+
+def post_order_visit(node: Any, fvisit: Callable[[Any], object]) -> None:
+    """Call a function for every node of an expression, children first."""
+    _whole(node)
+    for each in reversed(list(visit.walk(node))):
+        fvisit(each)
+
+
+def substitute(node: Any, vmap: Any) -> Any:
+    """An expression with variables replaced."""
+    _whole(node)
+    return visit.substitute(node, {key: as_expr(value) for key, value in vmap.items()})
+
+
+def _whole(node: object) -> None:
+    if not isinstance(node, Expr):
+        raise ExprError(
+            f"{type(node).__name__} is no expression", subject="tir.stmt_functor", hint=_LOOPS
+        )
+
+
+stmt_functor = SimpleNamespace(post_order_visit=post_order_visit, substitute=substitute)
 
 
 def _te() -> Any:

@@ -50,7 +50,9 @@ def test_constant_extents_are_ints() -> None:
             with pytest.raises(ExprError, match="has no value while the computation is being"):
                 use(wrong)
         with pytest.raises(TypeError, match="has no value"):
-            int(wrong)
+            range(wrong)
+        with pytest.raises(ValueError, match="has no value"):
+            int(wrong)  # no TypeError, in whose place "%d" % wrong has one of Python's own
 
 
 @pytest.mark.parametrize(

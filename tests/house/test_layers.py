@@ -60,6 +60,7 @@ UPWARDS = {
     ("tedsl.shown", "tedsl.view"),
     ("tedsl.tvm", "tedsl"),
     ("tedsl.tvm.tir", "tedsl"),
+    ("tedsl.runtime.like_module", "tedsl.tvm.saved"),
     ("tedsl.scheduling.handles.tvm_schedule", "tedsl.build"),
     ("tedsl.ufuncs", "tedsl"),
 }

@@ -57,6 +57,13 @@ x.T
 k.domain.stop
 x.op.foo
 y.op.axis[0].foo
+"%d" % k
+x[0, 0](1)
+k(1)
+y.op.axis[9]
+y.op.body[1]
+y.op.input_tensors[3]
+y.op.output(3)
 """
 OF_FUNCTIONS = """
 te.comm_reducer(lambda x: x, lambda t: te.const(0, t))(x[0, k], axis=k)
@@ -76,6 +83,9 @@ te.schedule.foo
 te.auto.foo
 te.hypot
 te.nn.foo
+te.Target()
+te.autotune(y, sizes=3)
+te.nn.rotary(x)
 """
 OF_SCHEDULES = """
 s[z][0]
@@ -91,6 +101,10 @@ kernel.measure()
 s["q"]
 s[z].split(k, "4")
 s[z].pragma(k, "foo")
+s(z)
+s[z](1)
+s.stages[99]
+s[z].leaf_iter_vars[9]
 """
 
 

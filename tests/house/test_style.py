@@ -104,9 +104,9 @@ def test_every_top_level_name_has_a_reader() -> None:
 
 CALLED_BY_OTHERS = (
     *("persistent_id", "persistent_load", "find_class", "untyped_storage", "set_"),
-    *("prepare_for_serialization", "post_compile", "set_triton_bundle"),
+    *("prepare_for_serialization", "post_compile", "set_triton_bundle", "relpath"),
 )
-"""What pickle calls, Triton's interpreter, and PyTorch's cache of compiled graphs."""
+"""What pickle calls, Triton's interpreter, PyTorch's cache of graphs, TVM's scripts."""
 
 
 def members(kind: ast.ClassDef) -> Iterator[str]:

@@ -74,12 +74,12 @@ class Result:
 def combines_in_any_order(reducer: Reducer, sources: tuple[Expr, ...]) -> Result:
     """Is `combine` associative and commutative on what a reduction of `sources` can meet?
 
-    Proved: known operators side by side, one of two elements is kept by comparing them (all orders
-    are tried), exponentials are added up, or both laws hold over the real numbers in every case of
-    the comparisons made.
+    Proved: the caller answers for it, known operators side by side, one of two elements is kept by
+    comparing them (all orders are tried), exponentials are added up, or both laws hold over the
+    real numbers in every case of the comparisons made.
     Refuted: values that such a reduction can meet break a law.
     """
-    if _known(reducer) or keeps_one(reducer) or adds_exponentials(reducer):
+    if reducer.believed or _known(reducer) or keeps_one(reducer) or adds_exponentials(reducer):
         return Result(Verdict.PROVED)
     found = counterexample(reducer, sources)
     if found is not None:

@@ -45,7 +45,7 @@ from tedsl.scheduling.primitives.sizes.api import AssumeMethods
 from tedsl.scheduling.primitives.stage_handle import Made, primitives_of
 from tedsl.scheduling.trace.trace import Step, Trace, record
 from tedsl.shown import Viewable
-from tedsl.slips import suggests
+from tedsl.slips import NoFunction, Numbered, suggests
 from tedsl.target import Target
 from tedsl.tensor.computes import listed
 from tedsl.tensor.signatures import explained, explained_methods
@@ -182,7 +182,7 @@ _OF_STAGES = {
 
 @suggests(ScheduleError, {**_OF_STAGES, **SCHEDULE}, "a schedule")
 @explained_methods(ScheduleError)
-class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Viewable):
+class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Viewable, NoFunction):
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
     nest.
 
@@ -253,7 +253,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     @property
     def stages(self) -> tuple[Stage, ...]:
         """All stages, producers before readers, inputs included."""
-        return tuple(Stage(self, name) for name in places(self.plan).names)
+        return Numbered(Stage(self, name) for name in places(self.plan).names)
 
     @property
     def stage_map(self) -> dict[Operation, Stage]:

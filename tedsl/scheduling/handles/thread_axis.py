@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Expr, Var
+from tedsl.expr.nodes import Expr, Range, Var
+from tedsl.expr.promote import make_const
 
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 LANES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -31,6 +33,15 @@ class ThreadAxis:
     def equal(self, other: Expr | int) -> Expr:
         """`self.var.equal(other)`: in TVM a thread axis stands for its index."""
         return self.var.equal(other)
+
+    @property
+    def dom(self) -> Range | None:
+        """The range that was declared."""
+        return (
+            None
+            if self.extent is None
+            else Range(make_const(0, DType.int32), make_const(self.extent, DType.int32))
+        )
 
     @property
     def program(self) -> int | None:

@@ -7,7 +7,7 @@ imports the handles.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +18,14 @@ from tedsl.expr.visit import reads
 from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan import Fuse, Split, Unit
-from tedsl.scheduling.plan.graph import is_reduction
+from tedsl.scheduling.plan.graph import is_reduction, producers_first
 from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.placement.legality import can_inline
 from tedsl.scheduling.regions.infer import infer
 from tedsl.slips import in_module
+from tedsl.tensor.scan_body import body_of
 from tedsl.tensor.signatures import explained
-from tedsl.tensor.tensor import ComputeOp
+from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp, Tensor
 
 if TYPE_CHECKING:
     from tedsl.ir.nodes import Module
@@ -34,10 +35,13 @@ __all__ = [
     "AutoInlineElemWise",
     "AutoInlineInjective",
     "Buffer",
+    "CreateReadGraph",
     "Fuse",
     "InferBound",
     "IterVar",
+    "PostDFSOrder",
     "Rebase",
+    "ScanGetBody",
     "Schedule",
     "ScheduleOps",
     "Singleton",
@@ -84,6 +88,7 @@ def InferBound(sch: Schedule) -> dict[Axis, Range]:
     Returns:
         From each axis of the stages that have loops to its range, over enclosing loops and sizes.
     """
+    sch = sch.copy()  # in which no call waits
     shown = own_nests(sch.plan)
     bounds = infer(shown)
     found: dict[Axis, Range] = {}
@@ -101,6 +106,25 @@ def InferBound(sch: Schedule) -> dict[Axis, Range]:
             low = starts.get(axis, Const(0, axis.dtype))
             found.setdefault(names.get(axis, axis), Range(low, extent))
     return found
+
+
+@explained
+def CreateReadGraph(ops: Sequence[Operation]) -> dict[Operation, tuple[Tensor, ...]]:
+    """What operations, and those below them, read."""
+    outputs = tuple(tensor for op in ops for tensor in op.outputs)
+    return {op: op.input_tensors for op in producers_first(outputs)}
+
+
+@explained
+def PostDFSOrder(ops: Sequence[Operation], graph: object = None) -> tuple[Operation, ...]:
+    """Operations and those below them, each after what it reads."""
+    return producers_first(tuple(tensor for op in ops for tensor in op.outputs))
+
+
+@explained
+def ScanGetBody(scan: ScanOp) -> tuple[Operation, ...]:
+    """What the steps of a scan compute, and the scan."""
+    return (*body_of(scan), scan)
 
 
 @explained

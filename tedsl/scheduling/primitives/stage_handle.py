@@ -16,6 +16,7 @@ from tedsl.scheduling.handles.auto import auto
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.primitives.call import Call, caller
+from tedsl.slips import NoFunction, Numbered
 from tedsl.tensor.signatures import PLAIN, refused, respelt
 from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp
 
@@ -67,7 +68,7 @@ def primitives_of(handle: type) -> frozenset[str]:
     )
 
 
-class Axes(tuple[Axis, ...]):
+class Axes(Numbered[Axis]):
     """Axes, each of which is equal to itself alone."""
 
     __slots__ = ()
@@ -85,7 +86,7 @@ class Axes(tuple[Axis, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class StageHandle:
+class StageHandle(NoFunction):
     """A stage of a schedule, by name; what it is follows the schedule's plan."""
 
     schedule: Schedule

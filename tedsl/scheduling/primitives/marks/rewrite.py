@@ -235,14 +235,16 @@ SILENT_PRAGMAS = (
 )
 
 
+CHANGING_PRAGMAS = {"unroll": unroll, "vectorize": vectorize, "parallel": parallel}
+PRAGMAS = (*CHANGING_PRAGMAS, "auto_unroll_max_step", *SILENT_PRAGMAS)
+
+
 def pragma(plan: Plan, call: Call, axis: object, pragma_type: object, value: object) -> Plan:
     """A primitive under TVM's name for it, or nothing where TVM's remark has no meaning here."""
-    changes = {"unroll": unroll, "vectorize": vectorize, "parallel": parallel}
-    known = (*changes, "auto_unroll_max_step", *SILENT_PRAGMAS)
     others = ", or none: code of others comes by te.decl_tensor_intrin and tensorize"
-    kind = choice(plan, call, "pragma", pragma_type, known, others)
-    if kind in changes:
-        return changes[kind](plan, call, axis)
+    kind = choice(plan, call, "pragma", pragma_type, PRAGMAS, others)
+    if kind in CHANGING_PRAGMAS:
+        return CHANGING_PRAGMAS[kind](plan, call, axis)
     stage = looped_stage(plan, call, call.stage)
     loop = leaf(plan, call, stage, axis)
     if kind in SILENT_PRAGMAS:

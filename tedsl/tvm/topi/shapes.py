@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod as product
 from typing import Any
 
+from tedsl.errors import ExprError
 from tedsl.expr.nodes import Const, Expr
 from tedsl.tensor.tensor import ComputeOp, Operation
-from tedsl.tvm.topi_tags import is_injective
+from tedsl.tvm.topi.tag import is_injective
 
 __all__ = [
     "equal_const_int",
     "get_const_float",
     "get_const_int",
     "get_const_tuple",
+    "get_pad_tuple",
     "prod",
     "simplify",
     "traverse_inline",
 ]
+
+Ints = int | Sequence[int]
+Pads = Ints | str
 
 
 def get_const_int(expr: Any) -> int:
     """The number that a size is.
 
     Raises:
-        ExprError: it is known at the call only; a TypeError too.
+        ExprError: it is known at the call only; a ValueError too.
     """
     return int(expr)
+
+
+def listed(given: Ints, count: int) -> list[int]:
+    """One number for each dimension."""
+    return [given] * count if isinstance(given, int) else [get_const_int(n) for n in given]
+
+
+def get_pad_tuple(padding: Pads, kernel: Sequence[Any]) -> tuple[int, ...]:
+    """How much is put before each dimension, then after: of a number for all, one for each, one for
+    each side, `"VALID"` or `"SAME"`."""
+    rank = len(kernel)
+    if isinstance(padding, str):
+        words = {"VALID": [0] * rank, "SAME": [get_const_int(n) - 1 for n in kernel]}
+        if padding not in words:
+            raise ExprError(
+                f"{padding!r} is no padding",
+                subject="topi.nn",
+                facts=[("allowed", "numbers, 'VALID', 'SAME'")],
+                hint="write one of those",
+            )
+        total = words[padding]
+        return (*((n + 1) // 2 for n in total), *(n - (n + 1) // 2 for n in total))
+    given = listed(padding, rank)
+    return (*given, *given) if len(given) == rank else tuple(given)
 
 
 def get_const_tuple(in_tuple: Iterable[Any]) -> tuple[Any, ...]:
