@@ -179,6 +179,33 @@ def test_loops_are_compared_as_they_run() -> None:
     )
 
 
+def test_loops_that_become_a_tile_part_those_inside() -> None:
+    """The loops over the rows and the columns of a product are the tile of its results where it is
+    on matrix units: what is copied for it has eight rows, and four columns, no longer one of each.
+    """
+    a, b = te.placeholder((8, 8), name="A"), te.placeholder((4, 8), name="B")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((8, 4), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="C")
+    s = te.create_schedule(c)
+    own = s[s.cache_write(c, "local")]
+    grid = s[c].fuse()
+    s[c].reorder(grid, *c.op.axis)
+    s[c].bind(grid, "blockIdx.x")
+    for axis in c.op.axis:
+        s[c].vectorize(axis)
+    own.compute_at(s[c], grid)
+    outer, inner = own.split(own.op.reduce_axis[0], 8)
+    own.vectorize(inner)
+    rows = s[s.cache_read(a, "shared", [own])]
+    columns = s[s.cache_read(b, "shared", [own])]
+    rows.compute_at(own, outer)
+    columns.compute_at(own, outer)
+    own.dot(inner, precision="tf32x3")
+    rows.compute_with(columns, columns.op.axis[0])
+    columns.partition(columns.op.axis[0], policy="always")
+    assert agrees(s)
+
+
 def test_a_producer_read_by_both_is_computed_once() -> None:
     a = te.placeholder((30,), name="A")
     p = te.compute((30,), lambda i: a[i] * a[i], name="P")

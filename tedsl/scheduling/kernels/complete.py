@@ -13,6 +13,7 @@ from dataclasses import replace
 from tedsl.expr.index_arith import next_power_of_two
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import axes_of, reads
+from tedsl.index.prove import equal
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.handles.thread_axis import GRID, VIRTUAL
 from tedsl.scheduling.kernels.thread_tiles import tiles_of_threads
@@ -150,6 +151,26 @@ def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
         marks = {own: leader.mark(run) for own, run in outer}
         left = replace(place, down_to=kept[-1][1]) if kept else place.at or AT_ROOT
         plan = plan.with_stage(replace(stage, marks={**stage.marks, **marks}, placement=left))
+    return _as_long(plan)
+
+
+def _as_long(plan: Plan) -> Plan:
+    """`plan` with as many shared loops of attached stages as run as long as the leader's: where
+    loops around them became dimensions of a tile, each stage has more elements, and not all have as
+    many."""
+    for stage in plan.stages:
+        place = stage.placement
+        if not isinstance(place, SharedLoops) or place.at is None:
+            continue
+        roots = [each.name for each in group_of(plan, root_of(plan, stage))]
+        found = infer(plan, computed_in(plan, roots))
+        own, leader = found[stage.name], found[place.leader]
+        pairs = list(shared_loops(plan, stage).items())
+        alike = [equal(own.extents[a], leader.extents[b], own.facts) for a, b in pairs]
+        if not all(alike):
+            kept = pairs[: alike.index(False)]
+            left = replace(place, down_to=kept[-1][1]) if kept else place.at
+            plan = plan.with_stage(replace(stage, placement=left))
     return plan
 
 
