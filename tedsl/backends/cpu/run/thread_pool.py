@@ -23,6 +23,9 @@ from tedsl.processor import Machine, binding, machine, usable_cores
 # Pauses of about 50 ns before a worker sleeps.  To wake 15 others takes 100 us and more; OpenMP's
 # threads look for work for milliseconds.
 SPINS = 8000
+# Nanoseconds that the caller waits for the others of a team, from which their processors are taken
+# to be busy with something else.
+PATIENCE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def runtime_text(here: Machine) -> str:
         text = text.replace("$PAUSE", f"call void @{name}({argument})")
     text = text.replace("$PAUSE", "")
     text = text.replace("$SPINS", str(SPINS)).replace("$MOST", str(MOST_THREADS))
+    text = text.replace("$PATIENCE", str(PATIENCE))
     return text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")
 
 

@@ -11,7 +11,10 @@ from its cell; who is done with his own goes on to those of the next threads (Ac
 Blumofe, "The Data Locality of Work Stealing", SPAA 2000).
 
 With an OpenMP library (`team`: its `GOMP_parallel`) its threads do the same: two pools whose
-threads wait for work by looking for it take the processors from each other.
+threads wait for work by looking for it take the processors from each other.  But a team waits for
+all of its members, also for one whose processor another process has.  Where the caller waited long
+for the others, twice in a row, the next jobs are for the own pool: 64 of them, then one for the
+team again, twice as many where that is as late.
 """
 
 RUNTIME = """
@@ -23,6 +26,10 @@ target triple = "$TRIPLE"
 @team = internal global ptr null
 @member = internal global ptr null
 @most = internal global ptr null
+@finished = internal global i64 0
+@late = internal global i64 0           ; jobs in a row that the caller waited long for
+@left = internal global i64 0           ; jobs before the team has one again
+@pause = internal global i64 64
 @wanted = internal global i64 1
 @started = internal global i64 0
 @busy = internal global i64 0, align 64
@@ -47,6 +54,7 @@ declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
 
 define internal void @take(i64 %self, ptr %f, ptr %c) {
 entry:
@@ -77,13 +85,60 @@ done:
   ret void
 }
 
+define internal i64 @now() {            ; nanoseconds
+  %at = alloca [2 x i64], align 8
+  call i32 @clock_gettime(i32 1, ptr %at)
+  %seconds = load i64, ptr %at
+  %more = getelementptr i64, ptr %at, i64 1
+  %rest = load i64, ptr %more
+  %scaled = mul i64 %seconds, 1000000000
+  %sum = add i64 %scaled, %rest
+  ret i64 %sum
+}
+
 define internal void @member_of_team(ptr %unused) {
+entry:
   %number = load ptr, ptr @member
   %me = call i32 %number()
   %self = sext i32 %me to i64
   %f = load ptr, ptr @job
   %c = load ptr, ptr @context
   call void @take(i64 %self, ptr %f, ptr %c)
+  %caller = icmp eq i64 %self, 0
+  br i1 %caller, label %note, label %done
+note:
+  %at = call i64 @now()
+  store i64 %at, ptr @finished
+  br label %done
+done:
+  ret void
+}
+
+define internal void @judge() {         ; did the caller wait long for the others?
+entry:
+  %now = call i64 @now()
+  %then = load i64, ptr @finished
+  %waited = sub i64 %now, %then
+  %long = icmp sgt i64 %waited, $PATIENCE
+  br i1 %long, label %slow, label %good
+good:
+  store i64 0, ptr @late
+  store i64 64, ptr @pause
+  ret void
+slow:
+  %before = load i64, ptr @late
+  store i64 1, ptr @late
+  %again = icmp sgt i64 %before, 0
+  br i1 %again, label %apart, label %done
+apart:
+  %jobs = load i64, ptr @pause
+  store i64 %jobs, ptr @left
+  %twice = shl i64 %jobs, 1
+  %more = icmp slt i64 %twice, 4096
+  %next = select i1 %more, i64 %twice, i64 4096
+  store i64 %next, ptr @pause
+  br label %done
+done:
   ret void
 }
 
@@ -192,8 +247,16 @@ entry:
   br i1 %some, label %several, label %done
 several:
   %team = load atomic ptr, ptr @team seq_cst, align 8
-  %apart = icmp eq ptr %team, null
-  br i1 %apart, label %own, label %shared
+  %single_pool = icmp eq ptr %team, null
+  br i1 %single_pool, label %own, label %either
+either:
+  %left = load i64, ptr @left
+  %resting = icmp sgt i64 %left, 0
+  br i1 %resting, label %rest, label %shared
+rest:
+  %fewer = sub i64 %left, 1
+  store i64 %fewer, ptr @left
+  br label %own
 own:
   %wanted = load atomic i64, ptr @wanted seq_cst, align 8
   br label %count
@@ -206,6 +269,7 @@ shared:
   br label %count
 count:
   %threads = phi i64 [ %wanted, %own ], [ %limited, %shared ]
+  %apart = phi i1 [ true, %own ], [ false, %shared ]
   %one = icmp slt i64 %n, 2
   %lone = icmp slt i64 %threads, 2
   %serial = or i1 %one, %lone
@@ -253,6 +317,7 @@ opening:
   br i1 %apart, label %open, label %together
 together:
   call void %team(ptr @member_of_team, ptr null, i32 0, i32 0)
+  call void @judge()
   br label %close
 open:
   store atomic i64 4294967296, ptr @ticket seq_cst, align 8
