@@ -85,7 +85,7 @@ def ensure(code: Callable[[], bytes] = compile_pool) -> Pool:
 def openmp_of(torch: Any) -> tuple[Any, Any, Any] | None:
     """`GOMP_parallel`, `omp_get_thread_num` and `omp_get_max_threads` of the OpenMP library that
     PyTorch's kernels run in; None where it has another one."""
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    path = Path(getattr(torch, "__file__", None) or "").parent / "lib" / "libtorch_cpu.so"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         return library.GOMP_parallel, library.omp_get_thread_num, library.omp_get_max_threads
