@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+pytest.importorskip("torch")
 pytestmark = pytest.mark.cpu
 
 PROGRAM = """
