@@ -43,8 +43,8 @@ REGISTERS = max(gpu.registers_thread for gpu in GPUS)
 # Seconds of a kernel whatever it does, of an instruction, and of one among very many of them; how
 # many times as long it takes where a thread has values for twice its registers.
 KERNEL, EACH, CROWDED, MOVED = 0.65, 1.5e-4, 1.2e-8, 20.0
-# Seconds of a pair of loops: ptxas compares each with each.  LLVM writes the iterations of one out
-# that has no more than so many.
+# Seconds of a pair of loops, of which ptxas compares each with each; and the iterations of a loop
+# up to which LLVM writes them out.
 PAIR, FEW = 1e-3, 8
 # Computed terms of an unrolled sum from which LLVM may take minutes to schedule them, if a thread
 # has several sums; and what is said of it then.
@@ -113,6 +113,13 @@ def _unrolled(loop: For, once: Effort) -> Effort | None:
     return found if found.seconds <= LIMIT else None
 
 
+def _loops(loop: For, inside: int) -> int:
+    """How many loops one with so many `inside` is: LLVM writes it out if there are few iterations
+    of little code."""
+    count = _iterations(loop)
+    return inside + 1 if count is None or count > FEW or inside > 1 else inside * count
+
+
 def _iterations(loop: For) -> int | None:
     """How often a loop runs, if that is constant; at least 1."""
     if not isinstance(loop.start, Const) or not isinstance(loop.end, Const):
@@ -130,14 +137,13 @@ def written(stmt: Stmt, threads: int) -> Effort:
     match stmt:
         case For(kind=LoopKind.UNROLLED):
             once = Effort(total, values, chain, loops)
-            return _unrolled(stmt, once) or replace(once, loops=loops + 1)
+            return _unrolled(stmt, once) or replace(once, loops=_loops(stmt, loops))
         case For(kind=LoopKind.PROGRAM | LoopKind.VECTORIZED):
             pass
         case For():
             copies = 1 + len(stmt.cuts)
             total *= copies
-            count = _iterations(stmt) or 1
-            loops = copies * (1 + loops * (count if count <= FEW else 1))
+            loops = copies * _loops(stmt, loops)
         case Store() | Accumulate() | Dot():
             counter = _Counter(stmt, threads)
             total += counter.instructions
