@@ -10,6 +10,7 @@ the processors with them.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import statistics
@@ -21,14 +22,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helpers"))
 
-import tensors
-import torch
 from kinds import row_of
 from run_drawn import RESULTS, machine
 
-import tedsl.torch
 from tedsl.backends.cpu import num_threads, set_num_threads
 
+torch: Any = importlib.import_module("torch")
+tensors: Any = importlib.import_module("tensors")
+trace: Any = importlib.import_module("tedsl.torch").trace
 BLOCK, LEAST, TURNS = 0.004, 3, 9
 """Seconds of calls in a block, the least number of them, and how many blocks there are of each."""
 
@@ -64,7 +65,7 @@ def timed(row: Any, pool: str, folder: Path) -> dict[str, float]:
     path.unlink()
     given = tensors.made(row, "cpu")
     with torch.no_grad():
-        ours = tedsl.torch.trace(module.f, *given).build(target="cpu")
+        ours = trace(module.f, *given).build(target="cpu")
         blocks = [(block(ours, given), block(module.f, given)) for _ in range(TURNS)]
     mine, eager = (statistics.median(each) * 1e6 for each in zip(*blocks, strict=True))
     return {f"tedsl in {pool} threads": mine, f"eager beside {pool}": eager}
