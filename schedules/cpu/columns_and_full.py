@@ -13,7 +13,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL, spread
 from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -110,9 +110,8 @@ def _fold_part(s: Schedule, stage: Stage, op: ComputeOp, lane: Axis) -> None:
 
 def fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     """A full reduction: partial results over the threads, then their sum."""
-    axes = op.reduce_axes
-    total = volume(axes)
-    flat = fused(stage, axes)
+    total = volume(op.reduce_axes)
+    flat = fused_folds(s, stage)
     if not any_order(op):
         return
     if total is not None and total <= SMALL:

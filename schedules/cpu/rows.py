@@ -12,7 +12,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL, spread
 from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -54,7 +54,7 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
     piece = spread(s, PIECE, None if length is None else length * (count or 1), SMALL // 2)
     few = count is not None and count < max(FEW_ROWS, cpu_of(s).cores)
     if few and length is not None and length >= 2 * piece and not group.inner and any_order(root):
-        _split_rows(s, stage, root, length, piece)
+        _split_rows(s, stage, length, piece)
         root = definitions(s)[group.root]
         length = volume(root.reduce_axes)
     row = fused(stage, root.axes)
@@ -70,11 +70,11 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
         stage.parallel(row)
 
 
-def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int, usual: int) -> None:
+def _split_rows(s: Schedule, stage: Stage, length: int, usual: int) -> None:
     """Partial results of few long rows over the threads, so that none is idle."""
     sizes = (PIECE // 4, PIECE, PIECE * 4)
     piece = pick(s, f"{stage.name}.part", sizes, usual, length // 2)
-    part, _ = stage.split(fused(stage, root.reduce_axes), factor=piece)
+    part, _ = stage.split(fused_folds(s, stage), factor=piece)
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     own = definitions(s)[partial.name]
     for axis in _lanes(s, partial, own.reduce_axes, whole=False):

@@ -73,3 +73,17 @@ def test_each_thread_has_a_task(
     np.testing.assert_allclose(
         te.build(s, "cpu")(given), te.evaluate(result, {x: given})[0], rtol=2e-5
     )
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_a_sum_over_several_axes_goes_along_memory(rows: tuple[int, ...]) -> None:
+    """Whatever the order in which they are named."""
+    x = te.placeholder((*rows, 700, 640), name="x")
+    k, h = te.reduce_axis((0, 640), name="k"), te.reduce_axis((0, 700), name="h")
+    total = te.compute(rows, lambda *i: te.sum(x[(*i, h, k)], axis=[k, h]), name="total")
+    s = schedule_for(total, "cpu")
+    given = np.random.default_rng(1).random((*rows, 700, 640), dtype=np.float32)
+    kernel = te.build(s, "cpu")
+    np.testing.assert_allclose(kernel(given), given.sum((-2, -1)), rtol=2e-5)
+    assert "for h.k.fused.outer" in str(s)
