@@ -42,6 +42,23 @@ def test_sums_that_may_wrap_stay_in_their_type() -> None:
     assert not any("tl.int64" in line for line in clamps)
 
 
+def test_what_a_difference_is_compared_with_keeps_its_type() -> None:
+    """Its own arithmetic may wrap."""
+    n = te.size_var("n")
+    x = te.placeholder((n, 7, te.const(1, "int64")), "int32", name="x")
+    y = te.compute(x.shape, lambda i, j, k: te.max(n - i - 2, x[i, j, k] * 65537), name="y")
+    s = te.create_schedule(y)
+    outer, inner = s[y].split(s[y].fuse(*y.op.axis), factor=1024)
+    s[y].bind(outer, "blockIdx.x")
+    s[y].vectorize(inner)
+    given = np.random.default_rng(1).integers(0, 1 << 30, (33, 7, 1)).astype(np.int32)
+    with np.errstate(over="ignore"):
+        wanted = np.maximum(31 - np.arange(33)[:, None, None], given * np.int32(65537))
+    kernel = te.build(s, "triton-interpret", cache=False)
+    assert "tl.int64) - " in kernel.source
+    assert np.array_equal(kernel(given), wanted)
+
+
 def turned_in_numpy(given: np.ndarray) -> np.ndarray:
     rows = len(given)
     found: np.ndarray = given[np.maximum(rows - np.arange(rows) - 2, 0)]

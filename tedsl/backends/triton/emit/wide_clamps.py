@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tedsl.dtypes import DType
+from tedsl.expr.index_arith import widened
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr
 from tedsl.expr.visit import rewrite, walk
 from tedsl.index.linear import linear
@@ -35,10 +36,12 @@ def widen_clamps(func: Func) -> Func:
 
     def visit(node: Expr) -> Expr | None:
         match node:
-            case Binary(op=BinaryOp.MIN | BinaryOp.MAX, a=a, b=b, dtype=DType.int32) if (
-                _counts_down(a) or _counts_down(b)
-            ):
-                wide = [one_width(Cast(each, DType.int64)) for each in (a, b)]
+            case Binary(op=BinaryOp.MIN | BinaryOp.MAX, a=a, b=b, dtype=DType.int32):
+                down = [_counts_down(each) for each in (a, b)]
+                if not any(down):
+                    return None
+                wide = [widened(each) for each in (a, b)]
+                wide = [one_width(e) if turns else e for e, turns in zip(wide, down, strict=True)]
                 return Cast(Binary(node.op, *wide), DType.int32)
             case _:
                 return None
