@@ -186,39 +186,28 @@ def _pool(
     return compute(shape, mean, name="pool_avg", tag=ELEMWISE)
 
 
-def pool1d(
-    data: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    dilation: Ints,
-    padding: Ints,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCW",
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The largest element, `"max"`, or the mean, `"avg"`, of each window."""
-    how = (pool_type, ceil_mode, layout, count_include_pad)
-    return _pool(data, kernel, stride, dilation, padding, *how)
+def _of_layout(usual: str) -> Any:
+    """`_pool` with another usual layout."""
+
+    def pool(
+        data: Tensor,
+        kernel: Ints,
+        stride: Ints,
+        dilation: Ints,
+        padding: Ints,
+        pool_type: str,
+        ceil_mode: bool = False,
+        layout: str = usual,
+        count_include_pad: bool = True,
+    ) -> Tensor:
+        how = (pool_type, ceil_mode, layout, count_include_pad)
+        return _pool(data, kernel, stride, dilation, padding, *how)
+
+    pool.__doc__ = 'The largest element, `"max"`, or the mean, `"avg"`, of each window.'
+    return pool
 
 
-pool2d = _pool
-
-
-def pool3d(
-    data: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    dilation: Ints,
-    padding: Ints,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCDHW",
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The largest element, `"max"`, or the mean, `"avg"`, of each window."""
-    how = (pool_type, ceil_mode, layout, count_include_pad)
-    return _pool(data, kernel, stride, dilation, padding, *how)
+pool1d, pool2d, pool3d = _of_layout("NCW"), _pool, _of_layout("NCDHW")
 
 
 def adaptive_pool(data: Tensor, output_size: Ints, pool_type: str, layout: str = "NCHW") -> Tensor:
