@@ -1,6 +1,7 @@
 """Rows that nobody chose: drawn from a grammar of PyTorch, verified, timed against PyTorch.
 
     python tests/benchmarks/drawn/run_drawn.py --target cpu|cuda --count 300 --seed 7 --seconds 3000
+    python tests/benchmarks/drawn/run_drawn.py --target cuda --seed 7 --numbers 12 140  two of them
 
 Each row is drawn by the seed and its number (`kinds.py`), imported by `tedsl.torch.trace`, built by
 the default rules, verified against eager and against the same text in float64, and timed against
@@ -214,9 +215,20 @@ class Run:
         options, answers = self.options, [self.answers[n] for n in sorted(self.answers)]
         slowest = worst(answers)
         bad = [each for each in answers if each["status"] in ("wrong", "failed", "crash", "hang")]
-        asked = ("target", "seed", "count", "scale", "dtypes", "kinds", "threads", "turns", "peer")
+        asked = [
+            "target",
+            "seed",
+            "count",
+            "numbers",
+            "scale",
+            "dtypes",
+            "kinds",
+            "threads",
+            "turns",
+        ]
+        asked += ["peer", "devices"]
         return {
-            "asked": {name: getattr(options, name) for name in (*asked, "devices")},
+            "asked": {name: getattr(options, name) for name in asked},
             "machine": {**machine(options.target), "commit": options.commit or commit()},
             "seconds": round(time.monotonic() - self.begin),
             **summary(answers),
@@ -255,6 +267,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--numbers", type=int, nargs="+", help="these rows of the seed alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3000.0, help="of the whole run")
     parser.add_argument("--kinds", default="", help="classes, separated by commas; all without")
@@ -287,7 +300,8 @@ def run(options: argparse.Namespace) -> Answer:
     with tempfile.TemporaryDirectory(prefix="drawn-") as folder:
         made = Run(options, Path(folder))
         share = 1.0 if options.prepare_only else 0.7
-        made.each(range(options.count), "prepare", options.jobs, made.until(share))
+        numbers = options.numbers or range(options.count)
+        made.each(numbers, "prepare", options.jobs, made.until(share))
         if not options.prepare_only:
             made.each(made.right(), "time", options.devices, made.until())
         return made.results()
