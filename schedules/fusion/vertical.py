@@ -25,6 +25,7 @@ from tedsl.schedules.fusion.recomputation import recomputes
 from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
+from tedsl.schedules.gpu.gemm.operand_layouts import copied_anyway
 from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
@@ -382,7 +383,8 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     small = may_inline(s.plan, name)
     # A condition in the prologue of a contraction on the CPU is evaluated for each product.
     asked = loops and feeds and chooses(op)
-    if feeds and (cost(op) > 1 or _of_several(op)):
+    copied = not loops and cost(op) > 0 and copied_anyway(op, [view[user] for user, _ in users])
+    if feeds and (cost(op) > 1 or _of_several(op) or copied):
         default = "root"
     if not regions:
         # Data movement becomes the address and the mask of a load.

@@ -159,11 +159,13 @@ def _stream(
             move.buffer, move.writes, first, counted.wave * each, 0.0,
             max(0.0, demand - first), demand * max(repeats, 0.0), True, counted.where,
         )  # fmt: skip
-    # Tiles that overlap touch more than there is: the rest are repetitions by neighbours.
+    # Tiles that overlap touch more than there is: the rest are repetitions by neighbours, of which
+    # a wave has its part.
     excess = max(0.0, first - whole)
+    at_once = counted.wave * each * min(1.0, whole / max(first, 1.0))
     first -= excess
     return Stream(
-        move.buffer, move.writes, first, min(whole, counted.wave * each), near + excess,
+        move.buffer, move.writes, first, at_once, near + excess,
         max(0.0, demand - first - near - excess), demand * max(repeats, 0.0), False,
         counted.where,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from tedsl.lower.passes.choose_intrinsics import choose_intrinsics
 from tedsl.lower.passes.choose_warps import choose_warps
 from tedsl.lower.passes.cut_loops import cut_loops
 from tedsl.lower.passes.fetch_ahead import fetch_ahead
+from tedsl.lower.passes.fill_padding import fill_padding
 from tedsl.lower.passes.mark_last_reads import mark_last_reads
 from tedsl.lower.passes.order_lanes import order_lanes
 from tedsl.lower.passes.partition_loops import partition_loops
@@ -206,11 +207,15 @@ def _lowered(
     idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
     steps = BLOCK_PASSES if target.is_triton else CPU_PASSES
     if dump is None and not check:
-        return with_private(replace(module, funcs=_all_passed(steps, module.funcs, idle)))
+        module = with_private(replace(module, funcs=_all_passed(steps, module.funcs, idle)))
+        return fill_padding(module) if target.is_triton else module
     for step in steps:
         funcs = (func if func.name in idle else _passed(step, func) for func in module.funcs)
         module = with_private(replace(module, funcs=tuple(funcs)))
         _observed(module, step.name, step.level, dump, check)
+    if target.is_triton:
+        module = fill_padding(module)
+        _observed(module, "fill_padding", Level.TILE, dump, check)
     return module
 
 

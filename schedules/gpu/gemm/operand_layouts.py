@@ -134,7 +134,7 @@ def _wanted(s: Schedule, op: ComputeOp, read: TensorRead, padded: bool) -> _Want
     if len(read.indices) < 2:
         return None
     order, worth = _order(op, read, gpu_of(s))
-    fine = not padded or plain(read) is None
+    fine = not padded or not isinstance(read.indices[-1], Axis)
     if order == tuple(range(read.tensor.ndim)) and (fine or rows_aligned(s, read)):
         return None
     return _Wanted(order, worth)
@@ -200,6 +200,23 @@ def _stored(s: Schedule, names: Mapping[Operation, str], tensor: Tensor) -> Tens
     """The tensor of the schedule for one of its definitions, in which more is substituted."""
     name = names.get(tensor.op)
     return tensor if name is None else s[name].op.outputs[tensor.index]
+
+
+def copied_anyway(op: ComputeOp, products: Sequence[ComputeOp]) -> bool:
+    """True where rows of what `op` is computed from start off the multiples that TMA asks for, and
+    `products` that read `op` take longer than to copy them: it is then stored itself, its rows
+    aligned, in the time of the copy."""
+    points, nbytes = volume(op.axes), op.outputs[0].dtype.nbytes
+    folded = [p for p in products if contraction(p, grouped=True) is not None]
+    work = 2 * sum(volume((*each.axes, *each.reduce_axes)) or 0 for each in folded)
+    if points is None or work <= WORTH * (points * nbytes + LAUNCH):
+        return False
+    rows = [(r, size_of(r.tensor.shape[-1])) for r in reads(*op.bodies) if len(r.indices) >= 2]
+    return any(
+        size is not None and size * read.dtype.nbytes % SIXTEEN != 0
+        for read, size in rows
+        if isinstance(read.indices[-1], Axis) and elements_of(read.tensor) >= points
+    )
 
 
 def rows_aligned(s: Schedule, read: TensorRead, to: int = SIXTEEN) -> bool:
