@@ -6,8 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.groups import Group
-from tedsl.schedules.analysis.nests import along, among, any_order, first, is_reduction
+from tedsl.schedules.analysis.nests import (
+    along,
+    among,
+    any_order,
+    first,
+    in_memory_order,
+    is_reduction,
+    neighbours,
+    same_axes,
+)
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL, spread
 from tedsl.schedules.devices import cpu_of
@@ -22,6 +32,8 @@ MAX_ROW = 16384
 # Fewer rows than this leave threads idle; long ones are then split with `rfactor`.
 FEW_ROWS = 8
 PIECE = 65536
+# Neighbours in memory that are worth a loop of their own, and that are vectorised as they are.
+RUN, LONG_RUN = 32, 2048
 
 
 def reduce_rows(s: Schedule, group: Group) -> None:
@@ -88,11 +100,22 @@ def _own(view: View, group: Group, name: str, rows: Sequence[Axis]) -> list[Axis
 
 
 def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
-    """The axes to vectorise: all of a short row, pieces of a long one."""
+    """The axes to vectorise: all of a short row, pieces of a long one; where the row lies in memory
+    in runs, these or pieces of them, in loops over the others."""
     if not axes or whole:
         return tuple(axes)
+    op = definitions(s)[stage.name]
+    order = in_memory_order(op) if among(axes[0], op.reduce_axes) else tuple(axes)
+    runs = neighbours(order, reads(*op.bodies))
+    length = volume(runs[-1])
+    in_runs = len(runs) > 1 and length is not None and length >= RUN
+    if in_runs and not same_axes(order, axes):
+        stage.reorder(*order)
+    lane = fused(stage, runs[-1] if in_runs else axes)
+    if in_runs and length <= LONG_RUN:
+        return (lane,)
     piece = pick(s, f"{stage.name}.piece", (64, 128, 256, 1024), 128, volume(axes))
-    return (stage.split(fused(stage, axes), factor=piece)[1],)
+    return (stage.split(lane, factor=piece)[1],)
 
 
 def _inner_row(

@@ -68,7 +68,8 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
         return
     alone = Group(group.root, [group.root], root.axes)
     alone.axes = {group.root: {a: a for a in root.axes}}
-    crossed = crossed_row(definitions(s), alone) is not None and not group.inner
+    lane = crossed_row(definitions(s), alone)
+    crossed = lane is not None and _crossed_alike(definitions(s), group, lane)
     spread = group.rows is not None and len(group.rows) < len(root.axes)
     if contraction(root, masked=True) is not None or crossed or spread:
         exposed = expose_epilogue(s, group, masked=True)
@@ -76,6 +77,12 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
         schedule_group(s, exposed, beside)
     else:
         fold_rows(s, group, root)
+
+
+def _crossed_alike(view: View, group: Group, lane: Axis) -> bool:
+    """True when all that the root reads is reduced along other axes than `lane`, too."""
+    inside = any(is_reduction(view[name]) for name in group.inner)
+    return not inside or crossed_row(view, group) is lane
 
 
 def _in_parts(s: Schedule, group: Group, beside: Beside) -> bool:
