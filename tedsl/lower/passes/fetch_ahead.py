@@ -1,38 +1,53 @@
-"""Prefetch across a grid barrier: load what the next iteration of a loop reads while its programs
-wait for each other."""
+"""Prefetch: load what the next iteration of a loop reads while its programs wait for each other at
+a grid barrier, or, what is too narrow for asynchronous copies, while this one is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
-from tedsl.expr.index_arith import add, as_index, constant, minimum, widened
+from tedsl.expr.index_arith import add, as_index, constant, minimum, sub, widened
 from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.visit import axes_of, rewrite, structural_equal, walk
 from tedsl.expr.visit import substitute as in_expr
-from tedsl.expr.visit import walk
+from tedsl.index.affine import divisible
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
+from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import (
+    Accumulate,
     Allocate,
     Buffer,
     For,
     Func,
+    Guard,
     Load,
+    LoopKind,
     Meet,
     Scope,
     Seq,
     Stmt,
     Store,
+    TileAxis,
 )
 from tedsl.ir.visit import (
     buffers_written,
+    map_own_exprs,
     own_exprs,
     rewrite_stmts,
     sub_stmts,
+    tile_axes,
     walk_stmts,
 )
 from tedsl.lower.fresh_copies import fresh_tile
 from tedsl.lower.passes.simplify import func_facts, sequence
+
+# Bytes that a thread copies to shared memory at least (cp.async).
+WORD = 4
+# Iterations from which it pays to have the next one's loads under way, and how many a thread has.
+TURNS, EACH = 4, 16
+USUAL_WARPS, WARP = 4, 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +67,39 @@ def fetch_ahead(func: Func) -> Func:
                     ...;  tile (i:32): a[i] = next[i]
     Only tiles that are copies of memory which the kernel does not store; a loop with a grid barrier
     that has none, or of which it is not known that it runs, has one stage.
+    Before:  for t: tile (i:4096): a[i] += X[t*4095 + i] * 2
+    After:   tile (i:4096): now[i] = X[i]
+             for t: tile (i:4096): next[i] = X[min(t + 1, T - 1)*4095 + i]
+                    tile (i:4096): a[i] += now[i] * 2;  tile (i:4096): now[i] = next[i]
+    Only loads of less than a word, few for each thread, in loops around statements alone.
     Requires: level TILE.   Ensures: no loop with a grid barrier has several stages.
     Order: after what rewrites single statements (find_dots, widen_accumulators).
     """
     stored, facts = frozenset(buffers_written(func.body)), func_facts(func)
-    body = rewrite_stmts(
-        func.body, lambda s: _ahead(s, stored, facts) if isinstance(s, For) and _meets(s) else None
-    )
+    threads = (func.launch.num_warps or USUAL_WARPS) * WARP
+    inside = dict(_inside(func.body, facts))
+
+    def made(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, For):
+            return None
+        if _meets(stmt):
+            return _ahead(stmt, stored, facts)
+        known = inside.get(id(stmt))  # none of a loop around one that changed
+        return None if known is None else _Narrow(stmt, stored, known, threads).made()
+
+    body = rewrite_stmts(func.body, made)
     return func if body is func.body else replace(func, body=body)
+
+
+def _inside(stmt: Stmt, facts: Facts) -> Iterator[tuple[int, Facts]]:
+    """What is known inside of each loop."""
+    if isinstance(stmt, For):
+        facts = facts.with_axis(stmt.axis, stmt.start, stmt.extent)
+        yield id(stmt), facts
+    elif isinstance(stmt, Guard):
+        facts = facts.assume(stmt.condition)
+    for child in sub_stmts(stmt):
+        yield from _inside(child, facts)
 
 
 def _meets(loop: For) -> bool:
@@ -159,3 +199,105 @@ def _moved(copy: _Copy) -> Store:
     return replace(
         copy.store, indices=indices, value=Load(copy.next, indices), mask=None, tile=tile
     )
+
+
+class _Narrow:
+    """The loads of less than a word in a loop of statements without loops of their own."""
+
+    def __init__(self, loop: For, stored: frozenset[Buffer], facts: Facts, threads: int) -> None:
+        self.loop, self.stored, self.facts, self.threads = loop, stored, facts, threads
+        self.copies: list[_Copy] = []
+
+    def made(self) -> Stmt | None:
+        """The loop that fetches them an iteration ahead; None where there are none."""
+        loop = self.loop
+        first, end = constant(loop.start), constant(loop.end)
+        if loop.num_stages or loop.kind is not LoopKind.SERIAL or first is None or end is None:
+            return None
+        plain = all(isinstance(s, (Store, Accumulate, Allocate)) for s in _straight(loop.body))
+        if end - first < TURNS or not plain:
+            return None
+        body = rewrite_stmts(loop.body, self._read)
+        if not self.copies:
+            return None
+        following = minimum(add(loop.axis, 1), as_index(end - 1))
+        later, now = ({loop.axis: widened(e, loop.axis.dtype)} for e in (following, loop.start))
+        facts = self.facts
+        fetched = [_filled(copy.store, copy.next, later, facts) for copy in self.copies]
+        body = sequence([*fetched, body, *(_moved(copy) for copy in self.copies)])
+        for copy in self.copies:
+            body = Allocate(copy.next, body)
+        starts = [_filled(c.store, c.store.buffer, now, facts) for c in self.copies]
+        result = sequence([*starts, replace(loop, body=body)])
+        for copy in self.copies:
+            result = Allocate(copy.store.buffer, result)
+        return result
+
+    def _read(self, stmt: Stmt) -> Stmt | None:
+        """A statement that reads what was fetched."""
+        if isinstance(stmt, Allocate) or sub_stmts(stmt) or not (tile := tile_axes(stmt)):
+            return None
+
+        def fetched(node: Expr) -> Expr | None:
+            return self._copied(node, tile) if isinstance(node, Load) else None
+
+        done = map_own_exprs(stmt, lambda expr: rewrite(expr, fetched))
+        return None if done is stmt else done
+
+    def _copied(self, load: Load, tile: Sequence[TileAxis]) -> Expr | None:
+        """The copy of a load, one of all loads that are the same."""
+        own = axes_of(load)
+        lanes = [t for t in tile if t.axis in own]
+        points = prod(t.extent for t in lanes)
+        inside = any(isinstance(n, Load) and n is not load for n in walk(load))
+        if inside or load.buffer.scope is not Scope.GLOBAL or load.buffer in self.stored:
+            return None
+        if self.loop.axis not in own or points < self.threads or points > EACH * self.threads:
+            return None
+        if not self._narrow(load, lanes):
+            return None
+        axes = tuple(t.axis for t in lanes)
+        copy = next((c for c in self.copies if self._same(c, load, lanes)), None)
+        if copy is None:
+            shape = tuple(as_index(t.extent) for t in lanes)
+            name = f"{load.buffer.name}_now"
+            now = Buffer(name, load.dtype, shape, Scope.LOCAL)
+            later = replace(now, name=f"{load.buffer.name}_next")
+            copy = _Copy(Store(now, axes, load, None, tuple(lanes)), later)
+            self.copies.append(copy)
+        return Load(copy.store.buffer, axes)
+
+    def _narrow(self, load: Load, lanes: Sequence[TileAxis]) -> bool:
+        """True when neighbours in memory are loaded one by one: they begin at no word."""
+        if load.dtype.nbytes >= WORD or load.dtype.is_bool:
+            return False
+        facts = self.facts
+        for lane in lanes:
+            facts = facts.with_axis(lane.axis, 0, lane.extent)
+        known = load.buffer.shape, load.indices
+        return not any(
+            self._in_words(*each, lanes, facts) for each in (known, collapse(*known, facts))
+        )
+
+    @staticmethod
+    def _in_words(
+        shape: Sequence[Expr], indices: Sequence[Expr], lanes: Sequence[TileAxis], facts: Facts
+    ) -> bool:
+        """True when lanes lie beside each other in memory, from even elements on."""
+        row = constant(shape[-1])
+        if len(indices) > 1 and (row is None or row % 2):
+            return False
+        bases = [simplify(sub(indices[-1], lane.axis), facts) for lane in lanes]
+        pairs = zip(bases, lanes, strict=True)
+        return any(
+            lane.axis not in axes_of(base) and divisible(base, 2, facts) for base, lane in pairs
+        )
+
+    def _same(self, copy: _Copy, load: Load, lanes: Sequence[TileAxis]) -> bool:
+        """True when a copy is of this load, but for the names of lanes."""
+        store = copy.store
+        if [t.extent for t in store.tile] != [t.extent for t in lanes]:
+            return False
+        pairs = zip(lanes, store.tile, strict=True)
+        there = {mine.axis: other.axis for mine, other in pairs}
+        return structural_equal(in_expr(load, there), store.value)
