@@ -14,6 +14,7 @@ import tedsl as te
 from tedsl.backends.triton.emit.module import emit
 from tedsl.backends.triton.emit.names import Names, sanitise
 from tedsl.backends.triton.emit.program import ParamKind
+from tedsl.backends.triton.emit.writer import wrap
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr import build as b
@@ -271,3 +272,9 @@ def test_what_the_last_programs_alone_need_is_made_there() -> None:
     s[y].compute_last(parts)
     source = emit(lower(s.plan, Target.parse("cuda:sm_90")), "cuda:sm_90").source
     assert source.index("if before == 1:") < source.index("m_i = ") < source.index("m_ij = ")
+
+
+def test_a_call_without_arguments_stays_one_line_however_deep() -> None:
+    indent = " " * 120
+    assert wrap("tl.debug_barrier()", indent) == [f"{indent}tl.debug_barrier()"]
+    assert wrap("tl.load(x)", indent) == [f"{indent}tl.load(", f"{indent}    x,", f"{indent})"]

@@ -80,7 +80,7 @@ class Local:
 
 def wrap(text: str, indent: str) -> list[str]:
     """The line, or its last call with one argument per line when it is too long."""
-    if len(indent) + len(text) <= WIDTH or not text.endswith(")"):
+    if len(indent) + len(text) <= WIDTH or not text.endswith(")") or text.endswith("()"):
         return [indent + text]
     level, parts, end = 0, list[str](), len(text) - 1
     for place in range(len(text) - 1, -1, -1):
