@@ -40,6 +40,7 @@ from tedsl.runtime.timing import format_seconds
 from tedsl.schedules.analysis.views import alone
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import initial_plan
+from tedsl.shown import InNotebook
 from tedsl.slips import suggests
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import ComputeOp
@@ -97,7 +98,7 @@ class Point:
 
 @suggests()
 @dataclass(frozen=True)
-class Chart:
+class Chart(InNotebook):
     """The ceilings of a device and programs below them."""
 
     target: str
