@@ -40,7 +40,6 @@ from tedsl.runtime.timing import format_seconds
 from tedsl.schedules.analysis.views import alone
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import initial_plan
-from tedsl.shown import InNotebook
 from tedsl.slips import suggests
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import ComputeOp
@@ -98,7 +97,7 @@ class Point:
 
 @suggests()
 @dataclass(frozen=True)
-class Chart(InNotebook):
+class Chart:
     """The ceilings of a device and programs below them."""
 
     target: str
@@ -330,7 +329,7 @@ def _figure(chart: Chart) -> Any:
     axes.set_xlabel("operations for each byte of device memory", fontsize=9, color=INK)
     axes.set_ylabel("Gflop/s", fontsize=9, color=INK)
     axes.grid(True, which="major", color="#e6e9ee", linewidth=0.6, zorder=0)
-    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    figure.legend(fontsize=7, frameon=False, loc="outside lower center", ncols=2)  # over no point
     return figure
 
 

@@ -79,13 +79,13 @@ def test_the_card_of_a_kernel_that_was_searched_for_has_the_report() -> None:
     assert str(kernel.tuning.report) in Checker(kernel._repr_html_()).text
 
 
-def test_the_cards_of_a_stage_a_space_and_a_roofline() -> None:
+def test_the_cards_of_a_stage_and_a_space() -> None:
     s = fused_product()
     d = s.outputs[0]
     card = Checker(s[d]._repr_html_()).text
     assert card.startswith("stage D [") and "D[i, j] = " in card
-    for printed in (te.space(d, "cpu", samples=2), te.roofline(d, "cuda:sm_90", measure=False)):
-        assert Checker(printed._repr_html_()).text == str(printed)
+    printed = te.space(d, "cpu", samples=2)
+    assert Checker(printed._repr_html_()).text == str(printed)
 
 
 def test_names_of_the_user_are_escaped() -> None:
