@@ -144,3 +144,29 @@ def test_the_logarithm_of_a_sum_of_exponentials_in_pairs() -> None:
     wrong = te.compute((8,), lambda i: minus(x[i, m], axis=m), name="wrong")
     with pytest.raises(te.ScheduleError, match=r"x=3 y=0: x\.y = 3, y\.x = -3"):
         te.create_schedule(wrong)[wrong].vectorize(m)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_partial_sums_of_partial_sums(target: str) -> None:
+    """`rfactor` twice, the second inside the first; axes of what is made anew are fetched again."""
+    x, k = te.placeholder((1024,), name="x"), te.reduce_axis((0, 1024), name="k")
+    total = te.compute((1,), lambda _: te.sum(x[k], axis=k), name="total")
+    s = te.create_schedule(total)
+    outer, inner = s[total].split(k, 32)
+    partial = s.rfactor(total, inner)
+    with pytest.raises(te.ScheduleError, match=r"fetch the axes again from s\[total.rf\].op.axis"):
+        s[partial].split(outer, 8)
+    s[partial].split(s[partial].op.reduce_axis[0], 8)
+    s.rfactor(partial, s[partial].leaf_iter_vars[-1])
+    given = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
+    np.testing.assert_allclose(te.build(s, target)(given), [given.sum()], rtol=1e-4)
+
+
+@pytest.mark.cpu
+def test_a_result_of_sixteen_bits_is_refused_with_the_fix() -> None:
+    x, k = te.placeholder((4, 8), "float16", name="x"), te.reduce_axis((0, 8), name="k")
+    total = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    kernel = te.build(te.create_schedule(total), [x, total], "cpu")
+    with pytest.raises(te.BackendError, match=r"float16, float32 expected(.|\n)*float32"):
+        kernel(np.ones((4, 8), np.float16), np.zeros(4, np.float16))
