@@ -170,3 +170,15 @@ def test_a_result_of_sixteen_bits_is_refused_with_the_fix() -> None:
     kernel = te.build(te.create_schedule(total), [x, total], "cpu")
     with pytest.raises(te.BackendError, match=r"float16, float32 expected(.|\n)*float32"):
         kernel(np.ones((4, 8), np.float16), np.zeros(4, np.float16))
+
+
+@pytest.mark.cpu
+def test_a_stage_at_root_is_an_array_and_whole() -> None:
+    """Of 4 elements 3 are read, and 4 computed; a scope of no meaning here changes nothing."""
+    x = te.placeholder((4,), name="x")
+    stored = te.compute((4,), lambda i: x[i] * 2, name="stored")
+    read = te.compute((3,), lambda i: stored[i] + 1, name="read")
+    s = te.create_schedule(read)
+    s[stored].set_scope("warp")
+    assert "for i in 0..4" in str(te.lower(s, target="cpu"))
+    assert te.build(s, "cpu")(np.ones(4, np.float32)).tolist() == [3, 3, 3]

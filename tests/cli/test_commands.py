@@ -122,6 +122,8 @@ def test_replay_of_a_recorded_space(capsys: pytest.CaptureFixture[str]):
         (["tune", "{}:y", "--target", "cpu", "--size", "n"], "--size 'n' is no size"),
         (["records", "--records", "nowhere.sqlite", "list"], "there is no record file"),
         (["replay", "nowhere.csv.gz"], "there is no file nowhere.csv.gz"),
+        (["replay", "{}"], "is no recorded space"),
+        (["view", "{}:y", "-o", "/dev/null/page.html"], "/dev/null"),
         (["replay", "nowhere.csv.gz", "--seeds", "0"], "all of them are above 0"),
     ],
 )
