@@ -359,5 +359,6 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
         raise slips.no_attribute("tedsl", name, lambda: listed, told, otherwise=other)
 
     def __dir__() -> list[str]:
-        """All names, loaded or not."""
-        return sorted({*globals(), *__all__})
+        """The public names, loaded or not, those of types, and what every module has."""
+        own = [n for n, value in globals().items() if n[:2] == "__" or isinstance(value, DType)]
+        return sorted({*own, *__all__})

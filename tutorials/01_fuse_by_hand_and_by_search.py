@@ -18,15 +18,25 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lesson import asked_of_gpu, bytes_of_numpy, spread_text, told_of_spread
+from lesson import (
+    Panel,
+    asked_of_gpu,
+    bars,
+    bytes_of_numpy,
+    size_text,
+    spread_text,
+    times_of,
+    told_of_spread,
+)
 from rich.console import Console
 from rich.table import Table
 
 import tedsl as te
-from tedsl.runtime.timing import compare, compare_cuda
+from tedsl.runtime.timing import Stats, compare, compare_cuda
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
 parser.add_argument(
@@ -40,6 +50,7 @@ parser.add_argument("--tokens", type=int, help="rows of both problems (256; 4096
 parser.add_argument("--trials", type=int, default=32, help="candidates of each search")
 parser.add_argument("--seconds", type=float, default=15.0, help="time of each search")
 parser.add_argument("--quick", action="store_true", help="few tokens, short searches")
+parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder of pictures")
 options = parser.parse_args()
 
 GPU = options.target != "cpu"
@@ -384,10 +395,31 @@ def report(
                       spread_text(stats), f"{base / stats.median:.2f}x")  # fmt: skip
     console.print(table)
     told_of_spread(times.values())
-    flops = min(kernel.explain().flops for kernel in kernels.values())
+    told(problem, kernels, times)
+    return min(kernels, key=lambda name: times[name].median)
+
+
+def told(problem: str, kernels: Mapping[str, te.Kernel], times: Mapping[str, Stats]) -> None:
+    """What the table says about bytes and time, as a sentence and as a picture."""
+    costs = {name: kernel.explain() for name, kernel in kernels.items()}
+    least = costs["unfused"].least_bytes
+    flops = min(cost.flops for cost in costs.values())
     print(f"{flops / 1e9:.3g} Gflop for the {least / 1e6:.1f} MB of inputs and outputs: "
           f"{flops / least:.3g} per byte")  # fmt: skip
-    return min(kernels, key=lambda name: times[name].median)
+    fewest = min(costs, key=lambda name: costs[name].nbytes)
+    share = costs[fewest].nbytes / costs["unfused"].nbytes
+    time_share = times[fewest].median / times["unfused"].median
+    print(f"`{fewest}` moves the fewest bytes, {share:.0%} of those of `unfused`, and takes "
+          f"{time_share:.0%} of its time.")  # fmt: skip
+    if time_share > 1.1 * share:
+        print("Where time falls by less than bytes, something else is waited for: arithmetic, or a")
+        print("cache that had kept between two kernels what the fused one no longer writes.")
+    moved = [(name, float(cost.nbytes)) for name, cost in costs.items()]
+    panels = [
+        times_of(times),
+        Panel("bytes moved\n(dotted: every input and output once)", moved, size_text, least),
+    ]
+    bars(options.out / f"01_{problem.split()[0].lower()}.png", problem, panels)
 
 
 def kernels_of(
@@ -416,9 +448,20 @@ block = mlp_block()
 mlp_by_hand = mlp_by_hand_gpu if GPU else mlp_by_hand_cpu
 more = {} if GPU else {"one_kernel": mlp_in_one_kernel}
 title("MLP block: the loop nest by hand")
+print(
+    "Three kernels: what is pointwise is done where a tile of sums still is in registers, bias and"
+)
+print(
+    "gelu behind the first product, bias and skip behind the second.  Not inlined and not attached"
+)
+print("is what goes to memory: `hidden` and `residual`.")
 print(mlp_by_hand(block))
 if not GPU:
     title("MLP block: the loop nest in one kernel")
+    print(
+        "All of it inside one loop over blocks of tokens: no intermediate goes to memory, and each"
+    )
+    print("thread packs both weights for itself.")
     print(mlp_in_one_kernel(block))
 
 # %% The MLP block measured
@@ -444,6 +487,8 @@ mlp_winner = report(
 # %% Softmax over the logits: fewer operations per byte, so bytes weigh more
 softmax = logit_softmax()
 title("softmax: the loop nest by hand")
+print("One kernel: maximum, exponentials and sum of a row are computed where the row is begun:")
+print("memory is read once and written once.")
 print(softmax_by_hand(softmax))
 title("softmax: measured")
 softmax_kernels = kernels_of(softmax, by_hand=softmax_by_hand)

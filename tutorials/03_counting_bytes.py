@@ -286,7 +286,9 @@ def draw() -> None:
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     rate = max(nbytes / seconds for _, nbytes, seconds in points)
     reach = 1.1 * max(nbytes for _, nbytes, _ in points)
-    axes.plot([0, reach / 1e6], [0, reach / rate * 1e3], color="tab:orange", linestyle=":")
+    least = min(nbytes for _, nbytes, _ in points) / 1.1
+    ends = ([least / 1e6, reach / 1e6], [least / rate * 1e3, reach / rate * 1e3])
+    axes.loglog(*ends, color="tab:orange", linestyle=":")  # a slow program must not flatten others
     axes.annotate(f"{rate / 1e9:.0f} GB/s", (reach / 1e6, reach / rate * 1e3), ha="right", va="top")
     for place, (name, nbytes, seconds) in enumerate(points):
         mark = "o" if "unfused" in name or "along rows" in name else "s"

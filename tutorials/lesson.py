@@ -249,7 +249,7 @@ class Comparison:
             f"{r.name} {format_seconds(r.seconds)}" for r in self.rows.values() if r not in shown
         ]
         label = "time of a call" + (f"\n(off the scale: {', '.join(beyond)})" if beyond else "")
-        panels = [Panel(label, [(row.name, row.seconds) for row in shown])]
+        panels = [times_of({row.name: row.stats for row in shown}, label)]
         if len({row.nbytes for row in ours}) > 1:
             moved = [(row.name, float(row.nbytes or 0)) for row in ours]
             label = "bytes moved\n(dotted: every input and output once)"
@@ -262,12 +262,23 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Panel:
-    """One group of bars: its label, named values, their text, a line at the least possible."""
+    """One group of bars: its label, named values, their text, a line at the least possible, how far
+    samples are from each value."""
 
     label: str
     values: Sequence[tuple[str, float]]
     text: Callable[[float], str] = format_seconds
     least: float | None = None
+    doubt: Sequence[float] = ()
+
+
+def times_of(every: Mapping[str, Stats], label: str = "time of a call") -> Panel:
+    """Bars of times with half the interquartile range of their samples to both sides; what was
+    disturbed is named so."""
+    names = [n + "\n(disturbed)" * (s.spread > DISTURBED) for n, s in every.items()]
+    doubt = [stats.median * stats.spread for stats in every.values()]
+    values = [stats.median for stats in every.values()]
+    return Panel(label, list(zip(names, values, strict=True)), doubt=doubt)
 
 
 def bars(path: Path, heading: str, panels: Sequence[Panel]) -> None:
@@ -286,8 +297,9 @@ def bars(path: Path, heading: str, panels: Sequence[Panel]) -> None:
     for axes, panel in zip(every[0], panels, strict=True):
         names = [name for name, _ in panel.values]
         values = [value for _, value in panel.values]
-        shades = ["0.75" if name in PEERS else "0.35" for name in names]
-        drawn = axes.barh(names, values, color=shades, height=0.65)
+        shades = ["0.75" if name.split("\n")[0] in PEERS else "0.35" for name in names]
+        around = {"xerr": panel.doubt, "ecolor": "tab:orange"} if panel.doubt else {}
+        drawn = axes.barh(names, values, color=shades, height=0.65, **around)
         axes.bar_label(drawn, [panel.text(value) for value in values], padding=3, fontsize=9)
         if panel.least is not None:
             axes.axvline(panel.least, color="tab:orange", linewidth=1.5, linestyle=":")

@@ -20,6 +20,7 @@ from tedsl.autotune.search_space.problem import Problem, ScheduleFunction
 from tedsl.autotune.search_space.space import Candidate, Choice, Knob, Rejected, Space, show
 from tedsl.errors import TuneError
 from tedsl.expr.index_arith import range_text, whole_number
+from tedsl.shown import InNotebook
 from tedsl.slips import suggests
 from tedsl.target import Target
 from tedsl.tensor.tensor import Outputs
@@ -81,7 +82,7 @@ class KnobInfo:
 
 @suggests(TuneError)
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(InNotebook):
     """What may be chosen for a computation on a target; `print` it, or take `to_json()`.
 
     Attributes:

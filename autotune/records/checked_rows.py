@@ -21,18 +21,22 @@ from tedsl.autotune.search_space.space import Choice, read_decisions
 from tedsl.errors import TuneError
 
 T = TypeVar("T")
+LATEST = 1e11
+"""Seconds after 1970 that are some date, in the year 5138."""
 STATES = ("running", "done", "exhausted", "interrupted")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One search.  `state` is running, done, exhausted or interrupted; `winner` a candidate key."""
+    """One search.  `started` is in seconds after 1970, None where the row has no date; `state` is
+    running, done, exhausted or interrupted; `winner` a candidate key."""
 
     id: str
     context: Context
     seed: int
     trials: int | None
     seconds: float | None
+    started: float | None
     state: str
     winner: str | None
 
@@ -104,12 +108,14 @@ def read_run(row: Any) -> Run:
             raise ValueError(f"a run with {name} {row[name]!r}")
     if row["winner"] is not None:
         _text(row, "winner")
+    began = row["started"]
     return Run(
         id=texts["id"],
         context=Context(**{name: texts[name] for name in CONTEXT}),
         seed=int(row["seed"]),
         trials=None if row["trials"] is None else int(row["trials"]),
         seconds=row["seconds"],
+        started=began if is_number(began) and 0 <= began < LATEST else None,
         state=texts["state"],
         winner=row["winner"],
     )

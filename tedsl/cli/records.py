@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,26 @@ def list_runs(options: argparse.Namespace) -> int:
             if options.json:
                 row = {
                     **{name: getattr(run.context, name) for name in run.context.__slots__},
-                    **{"id": run.id, "seed": run.seed, "state": run.state, "seconds": best},
+                    **{"id": run.id, "seed": run.seed, "started": run.started},
+                    **{"state": run.state, "seconds": best},
                     "counts": {status.value: n for status, n in counts.items()},
                 }
                 sys.stdout.write(json.dumps(row, sort_keys=True) + "\n")
             else:
                 time = "-" if best is None else format_seconds(best)
                 sys.stdout.write(
-                    f"{run.id[:8]}  {run.state:11}  {time:>9}  {len(found):4} tried, "
+                    f"{run.id[:8]}  {began(run)}  {run.state:11}  {time:>9}  {len(found):4} tried, "
                     f"{len(found) - counts[Status.OK]:3} failed  {run.context.target:4}  "
                     f"{run.context.device}  {run.context.sizes} {run.context.dtypes}\n"
                 )
     return 0
+
+
+def began(run: Run) -> str:
+    """The minute in which a search began, here: `2026-11-27 16:20`."""
+    if run.started is None:
+        return f"{'-':16}"
+    return datetime.fromtimestamp(run.started).isoformat(" ", "minutes")
 
 
 def show(options: argparse.Namespace) -> int:
@@ -78,6 +87,7 @@ def show(options: argparse.Namespace) -> int:
         run = _find(records, options.id)
         for name in run.context.__slots__:
             sys.stdout.write(f"{name:10} {getattr(run.context, name)}\n")
+        sys.stdout.write(f"{'started':10} {began(run)}\n")
         sys.stdout.write(f"{'state':10} {run.state}, seed {run.seed}\n\n")
         found = records.candidates(run.id)
         for record in sorted(found, key=lambda r: (r.outcome.seconds or float("inf"), r.key)):

@@ -329,7 +329,7 @@ def _figure(chart: Chart) -> Any:
     axes.set_xlabel("operations for each byte of device memory", fontsize=9, color=INK)
     axes.set_ylabel("Gflop/s", fontsize=9, color=INK)
     axes.grid(True, which="major", color="#e6e9ee", linewidth=0.6, zorder=0)
-    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    figure.legend(fontsize=7, frameon=False, loc="outside lower center", ncols=2)  # over no point
     return figure
 
 

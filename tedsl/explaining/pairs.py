@@ -225,7 +225,8 @@ class Judge:
         if forced.registers > limit:
             parts.append(f"needs {forced.registers:.0f} registers of {limit}")
         if forced.programs < now.programs and self._is_narrow(forced.programs):
-            unit = "programs" if isinstance(self.facts, GpuDevice) else "threads"
+            unit = "program" if isinstance(self.facts, GpuDevice) else "thread"
+            unit += "s" * (forced.programs != 1)
             parts.append(f"runs {forced.programs:.3g} {unit} instead of {now.programs:.3g}")
         if forced.kernels < now.kernels:
             parts.append(f"{forced.kernels} kernel{'s' * (forced.kernels != 1)} of {now.kernels}")

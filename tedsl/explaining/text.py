@@ -16,6 +16,10 @@ from tedsl.explaining.data import (
 )
 from tedsl.runtime.timing import format_seconds
 
+MOST_WARPS = 8
+"""Warps of which each thread may have all registers that it can name; with more, a program has no
+more registers."""
+
 
 def explanation_lines(found: Explanation) -> Iterator[str]:
     """Totals, each kernel, each pair."""
@@ -36,6 +40,9 @@ def explanation_lines(found: Explanation) -> Iterator[str]:
     yield bytes_text(found)
     for each in found.fallbacks:
         yield f"fallback: {each}"
+    for kernel in found.kernels:
+        if kernel.resources is not None and kernel.resources.spilled:
+            yield f"spills: kernel {kernel.name}, {spilled_text(kernel.resources)}"
     if found.unfused is not None:
         yield unfused_text(found)
     for kernel in found.kernels:
@@ -110,6 +117,8 @@ def kernel_lines(kernel: KernelCost, alone: int = 0) -> Iterator[str]:
         yield f"  do       {each.hint}"
     if kernel.resources is not None:
         yield f"  uses     {resources_text(kernel.resources)}"
+        if kernel.resources.spilled:
+            yield f"  do       {_against_spills(kernel.resources)}"
     for remark in kernel.remarks:
         yield f"  remark   {remark}"
 
@@ -135,18 +144,30 @@ def stage_text(stage: StagePlace) -> str:
 
 def resources_text(used: Resources) -> str:
     """Registers, spills, shared memory and occupancy."""
-    spilled = "no spills"
-    if used.spilled:
-        unit = "bytes of stack" if used.compiled else "registers"
-        spilled = f"{used.spilled} {unit} spilled"
     how = "" if used.compiled else " (estimated)"
     if used.uncertain:
         how = f" (estimated: of {used.limit} registers; only te.build tells whether any spill)"
     return (
-        f"{used.registers} registers, {spilled}, {scaled(used.shared)}B of shared memory{how}; "
+        f"{used.registers} registers, {spilled_text(used)}, "
+        f"{scaled(used.shared)}B of shared memory{how}; "
         f"{used.programs} program{'s' * (used.programs != 1)} of {used.warps} "
         f"warp{'s' * (used.warps != 1)}, {used.occupancy:.0%} occupancy"
     )
+
+
+def spilled_text(used: Resources) -> str:
+    """What is spilled: bytes of the compiled code, registers of an estimate."""
+    if not used.spilled:
+        return "no spills"
+    return f"{used.spilled} {'bytes of stack' if used.compiled else 'registers'} spilled"
+
+
+def _against_spills(used: Resources) -> str:
+    """What a person can change where the values of a program exceed its registers."""
+    smaller = "make the tile smaller: fewer lanes of its vectorized loops"
+    if used.warps >= MOST_WARPS:
+        return smaller
+    return f"give it more threads, s[T].launch(num_warps={2 * used.warps}), or {smaller}"
 
 
 def pair_lines(pair: Pair) -> Iterator[str]:

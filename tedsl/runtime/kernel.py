@@ -30,7 +30,14 @@ from tedsl.runtime.arguments.order import ArgumentOrder
 from tedsl.runtime.arguments.signature import ArraySpec, Binding, Signature
 from tedsl.runtime.arguments.sizes import Number, launched
 from tedsl.runtime.arrays.allocation import numpy_allocator, torch_allocator
-from tedsl.runtime.arrays.views import ArrayView, Device, is_packable, numpy_pointer, packed
+from tedsl.runtime.arrays.views import (
+    OPERATOR,
+    ArrayView,
+    Device,
+    is_packable,
+    numpy_pointer,
+    packed,
+)
 from tedsl.runtime.calls.direct import MISS, Direct, TensorCall, direct, missed
 from tedsl.runtime.calls.forms import TORCH, Addresses, addresses_like, form_of, guard_of
 from tedsl.runtime.calls.graphed import GraphedKernel
@@ -566,6 +573,11 @@ class Kernel(Viewable, LikeModule):
                 if func.when is not None and launched(func, binding.values)
             ),
         )
+
+
+# `torch.compile` does not look into a call but makes it between two graphs, and says this where it
+# is to make one only.
+vars(Kernel.__call__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=OPERATOR)
 
 
 def _nothing(pointers: Sequence[int], arrays: Sequence[Any]) -> None:

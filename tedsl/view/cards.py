@@ -1,4 +1,5 @@
-"""Cards: what a notebook shows for a tensor, a schedule or a kernel at the end of a cell.
+"""Cards: what a notebook shows at the end of a cell for a tensor, a schedule, a stage, a kernel, or
+another thing that is printed as a text of several lines.
 
 Plain HTML without scripts or colours of its own, so that it fits the notebook's theme.
 """
@@ -10,7 +11,9 @@ from collections.abc import Iterable
 
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import producers_first
+from tedsl.scheduling.plan.labels import loops_text
 from tedsl.target import TargetKind
 from tedsl.tensor.printer import print_operation
 from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
@@ -21,17 +24,23 @@ _MOST = 40
 """Definitions that the card of a tensor shows."""
 
 
-def card(thing: Tensor | Operation | Schedule | Kernel) -> str:
+def card(thing: object) -> str:
     """The HTML of the card."""
     match thing:
         case Kernel():
             return "".join(_kernel(thing))
         case Schedule():
             return "".join(_schedule(thing))
+        case Stage():
+            return _head(f"stage {thing.name}", loops_text(thing.plan)) + _text(
+                print_operation(thing.op)
+            )
         case Tensor(op=op):
             return "".join(_definitions(thing.name, op))
-        case _:
+        case Operation():
             return "".join(_definitions(thing.name, thing))
+        case _:
+            return _text(str(thing))
 
 
 def _definitions(name: str, op: Operation) -> Iterable[str]:
@@ -68,6 +77,8 @@ def _kernel(kernel: Kernel) -> Iterable[str]:
     if kernel.schedule is not None:
         yield _folded("loop nest", str(kernel.schedule), opened=True)
         yield _folded("schedule as Python", kernel.schedule.as_python())
+    if kernel.tuning is not None:
+        yield _folded("what its search found", str(kernel.tuning.report))
     yield _folded("loop IR", kernel.ir)
     yield _folded("source", source)
 

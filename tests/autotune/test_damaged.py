@@ -86,7 +86,8 @@ def test_every_kind_of_damage_is_told(tmp_path: Path):
             plain = dict(records._rows(f"SELECT * FROM {table}")[0])
             assert len(Reader("x").each(read, [plain])) == 1
             for column, value in damage:
-                if column == "started":  # only orders
+                if column == "started":  # only orders, and is shown
+                    assert read_run({**plain, column: value}).started is None
                     continue
                 text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
                 row = {**plain, column: text}

@@ -1,8 +1,10 @@
 """The command line: what it prints, what it refuses, what it leaves behind."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,9 +76,11 @@ def test_tune_then_records(script: str, tmp_path: Path, capsys: pytest.CaptureFi
     line = capsys.readouterr().out
     assert "done" in line or "exhausted" in line
     assert "2 tried,   0 failed" in line
+    assert re.match(r"[0-9a-f]{8}  20\d\d-\d\d-\d\d \d\d:\d\d  ", line)
     assert main(["records", "--records", file, "list", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["counts"] == {"ok": 2} and row["target"] == "cpu"
+    assert abs(time.time() - row["started"]) < 600
     assert main(["records", "--records", file, "show", row["id"][:8]]) == 0
     assert '"piece":16' in capsys.readouterr().out
     lines, other = str(tmp_path / "all.jsonl"), str(tmp_path / "o.sqlite")
@@ -118,6 +122,8 @@ def test_replay_of_a_recorded_space(capsys: pytest.CaptureFixture[str]):
         (["tune", "{}:y", "--target", "cpu", "--size", "n"], "--size 'n' is no size"),
         (["records", "--records", "nowhere.sqlite", "list"], "there is no record file"),
         (["replay", "nowhere.csv.gz"], "there is no file nowhere.csv.gz"),
+        (["replay", "{}"], "is no recorded space"),
+        (["view", "{}:y", "-o", "/dev/null/page.html"], "/dev/null"),
         (["replay", "nowhere.csv.gz", "--seeds", "0"], "all of them are above 0"),
     ],
 )

@@ -12,7 +12,7 @@ import tedsl as te
 from tedsl.errors import TuneError
 from tedsl.explaining import ceilings as module
 from tedsl.explaining.ceilings import Ceilings, ceilings
-from tedsl.explaining.chart import Chart, Point
+from tedsl.explaining.chart import Chart, Point, _figure
 
 LIMITS = Ceilings("test", 1e11, {"float32": 1e12, "bfloat16": 4e12}, True)
 
@@ -124,5 +124,10 @@ def test_pictures(tmp_path: Path) -> None:
     assert chart.save(tmp_path / "r.png").stat().st_size > 10_000
     text = chart.save(tmp_path / "deep" / "r.svg").read_text()
     assert "<svg" in text and "<svg" in chart._repr_svg_()
+    figure = _figure(chart)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert figure.axes[0].get_legend() is None
+    assert legend.get_window_extent().y1 < figure.axes[0].get_window_extent().y0
     with pytest.raises(TuneError, match=r"cannot be written to 'r\.bmp'"):
         chart.save(tmp_path / "r.bmp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +116,23 @@ def test_an_estimate_says_when_it_is_uncertain() -> None:
     assert not Resources(142, 0, 0, 4, 256, 0.2, True).uncertain
 
 
+def test_spills_are_said_first_with_what_would_help() -> None:
+    c = product()
+    s = te.create_schedule(c)
+    io, jo, ii, ji = s[c].tile(*s[c].op.axis, 256, 256)
+    s[c].bind(io, "blockIdx.y")
+    s[c].bind(jo, "blockIdx.x")
+    s[c].vectorize(ii)
+    s[c].vectorize(ji)
+    for warps, advice in ((4, r"launch\(num_warps=8\), or make"), (8, "make")):
+        s[c].launch(num_warps=warps)
+        said = str(te.explain(s, "cuda:sm_90"))
+        totals, _, rest = said.partition("\nkernel C\n")
+        assert re.search(r"(?m)^spills: kernel C, \d+ registers spilled$", totals)
+        assert re.search(rf"uses .*\n  do       .*{advice} the tile smaller", rest)
+    assert "spills:" not in str(te.explain(chain(), "cuda:sm_90"))
+
+
 def test_a_device_for_the_cpu_is_refused() -> None:
     with pytest.raises(BackendError, match=r"'NVIDIA H300', and the target is cpu"):
         te.explain(product(), "cpu", device="NVIDIA H300")
@@ -145,6 +163,7 @@ def test_a_product_that_is_no_dot_says_why(part: int, vectorized: bool, said: st
     told = [str(each) for each in found.kernels[0].missed]
     assert len(told) == bool(said) and said in "".join(told)
     assert ("no tl.dot" in str(found)) == bool(said)
+    assert "tl.dot" in (te.Stage.vectorize.__doc__ or "")
 
 
 def test_save(tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ def test_versions_are_those_of_the_project():
     assert all(text.startswith(f"{name}>=") for name, text in REQUIRED.items())
 
 
+def test_an_index_is_told_what_this_is():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    least, most = re.findall(r"3\.(\d+)", project["requires-python"])
+    named = {f"Programming Language :: Python :: 3.{n}" for n in range(int(least), int(most))}
+    told = set(project["classifiers"])
+    assert named == {each for each in told if each.startswith("Programming Language")}
+    assert "Typing :: Typed" in told and (ROOT / "tedsl/py.typed").exists()
+
+
 def test_the_command_names_the_package():
     assert install("matplotlib") == "python -m pip install 'matplotlib>=3.8'"
     assert install("scikit-learn") == "python -m pip install scikit-learn"

@@ -16,6 +16,7 @@ import pytest
 from sources import ROOT
 
 import tedsl as te
+from tedsl.dtypes import DType
 from tedsl.errors import (
     BackendError,
     ExprError,
@@ -136,6 +137,11 @@ def test_refusals_are_pickled_and_copied() -> None:
     for again in (pickle.loads(pickle.dumps(told.value)), copy.copy(told.value)):
         assert isinstance(again, ExprError) and isinstance(again, AttributeError)
         assert str(again) == str(told.value)
+
+
+def test_names_that_are_listed_are_those_of_the_language() -> None:
+    listed = {name for name in dir(te) if not name.startswith("__")}
+    assert listed - set(te.__all__) == {each.value for each in DType if each != "bool"}
 
 
 def test_names_that_are_near() -> None:

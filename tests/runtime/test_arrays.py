@@ -115,7 +115,7 @@ def test_torch_tensors() -> None:
     assert seen.pointer == tensor.data_ptr()
     assert seen.framework == "torch"
     assert not view(tensor.t()).contiguous
-    with pytest.raises(BackendError, match=r"requires grad(.|\n)*x\.detach\(\)"):
+    with pytest.raises(BackendError, match=r"requires grad(.|\n)*x\.detach\(\).*tedsl\.torch\.op"):
         view(torch.zeros(3, requires_grad=True))
     with torch.no_grad():
         assert view(torch.zeros(3, requires_grad=True)).shape == (3,)

@@ -85,6 +85,22 @@ def test_torch_tensors_without_memory() -> None:
         hollow = torch.ones(3)
     with pytest.raises(BackendError, match=r"\(A\): a FakeTensor has no memory"):
         run(hollow)
+    with pytest.raises(BackendError, match=r"\(A\): .*torch.vmap(.|\n)*do .*tedsl\.torch\.op"):
+        torch.vmap(run)(torch.ones(2, 3))
+
+
+def test_under_torch_compile() -> None:
+    torch = pytest.importorskip("torch")
+    run = doubler()
+
+    def more(whole: bool) -> Any:
+        made = torch.compile(lambda x: run(x + 1) + 1, backend="eager", fullgraph=whole)
+        torch.compiler.reset()
+        return made(torch.ones(3))
+
+    assert more(whole=False).tolist() == [5, 5, 5]
+    with pytest.raises(RuntimeError, match=r"tedsl\.torch\.op"):
+        more(whole=True)
 
 
 def test_torch_out_of_a_numpy_call() -> None:

@@ -298,6 +298,11 @@ def test_refusals_of_loops() -> None:
     s[r.S].vectorize(r.k)
     refused(lambda: s[r.S].compute_with(s[r.M], r.k), s, "k is vectorized", "loop outside it")
     refused(lambda: s[r.M].compute_with(s[r.M], i), s, "is an axis of Y", "")
+    own = s[r.S].op.axis[0]
+    with pytest.raises(
+        te.ScheduleError, match=r"is an axis of S, not of M(.|\n)*use an axis of M$"
+    ):
+        s[r.S].compute_with(s[r.M], own)
     refused(lambda: s[r.M].compute_with(s[r.M]), s, "M is the stage itself", "another stage")
     refused(lambda: s[r.M].compute_with(s["X"]), s, "X is an input", "")
     s[r.M].compute_with(s[r.Y], i)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from blocks import python_of, run_page
@@ -39,6 +40,17 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     if not python_of(page):
         pytest.skip("all of it needs PyTorch")
     run_page(page, tmp_path)
+
+
+@pytest.mark.ptxas
+def test_the_attention_of_the_guide_does_not_spill() -> None:
+    text = (DOCS / "guide.md").read_text(encoding="utf-8")
+    found = re.search(r"(?ms)^(def attention.*?)^kernel = te\.build\(s", text)
+    assert found is not None
+    names: dict[str, Any] = {"te": te}
+    exec(found[1], names)
+    (used,) = te.build(names["s"], "cuda:sm_90").resources.values()
+    assert used.stack == 0
 
 
 def test_every_public_name_has_a_subject() -> None:

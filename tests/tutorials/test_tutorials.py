@@ -18,6 +18,9 @@ def test_fuse_by_hand_and_by_search(tmp_path: Path) -> None:
         for schedule in ("unfused ", "by hand ", "default rules ", "search", "NumPy "):
             assert any(f" {schedule}" in row and " ms " in row for row in rows), text
     assert "the loop nest by hand" in text
+    assert text.count("moves the fewest bytes") == 2
+    for problem in ("mlp", "softmax"):
+        assert (tmp_path / "pictures" / f"01_{problem}.png").stat().st_size > 10_000
     assert "the schedule as Python" in text
     assert "the loop IR" in text
 

@@ -229,6 +229,24 @@ def test_bytes_of_numpy_counts_what_its_operations_read_and_write() -> None:
     assert lesson.bytes_of_numpy(lambda x: (x + x) * 2, [x]) == 400 * 3 + 400 * 2
 
 
+@pytest.mark.cpu
+def test_a_search_that_tried_nothing_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = te.placeholder((64,), "float32", name="x")
+    here = lesson.Lesson("cpu", True, 1, 1e-3, tmp_path)
+    found = here.search(te.compute((64,), lambda i: x[i] * 2.0, name="y"))
+    assert list(found) == ["search: 0 tried, the default"]
+    assert "tried nothing in 0.001 s" in capsys.readouterr().out
+
+
+def test_bars_of_time_say_how_far_samples_are_apart() -> None:
+    calm, busy = Stats((1.0, 1.01, 1.02)), Stats((1.0, 2.0, 4.0))
+    panel = lesson.times_of({"calm": calm, "busy": busy})
+    assert panel.values == [("calm", 1.01), ("busy\n(disturbed)", 2.0)]
+    assert panel.doubt == pytest.approx([0.005, 0.75])
+
+
 def test_the_map_names_every_tutorial_and_every_solution() -> None:
     text = (TUTORIALS / "README.md").read_text(encoding="utf-8")
     for script in sorted(TUTORIALS.glob("[0-9][0-9]_*.py")):

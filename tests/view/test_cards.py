@@ -72,6 +72,22 @@ def test_the_card_of_a_kernel_is_its_signature_loops_and_code() -> None:
     assert "script" not in card.tags
 
 
+@pytest.mark.cpu
+def test_the_card_of_a_kernel_that_was_searched_for_has_the_report() -> None:
+    made = fused_product().outputs[0]
+    kernel = te.autotune(made, "cpu", budget="none", records=False, progress=False)
+    assert str(kernel.tuning.report) in Checker(kernel._repr_html_()).text
+
+
+def test_the_cards_of_a_stage_and_a_space() -> None:
+    s = fused_product()
+    d = s.outputs[0]
+    card = Checker(s[d]._repr_html_()).text
+    assert card.startswith("stage D [") and "D[i, j] = " in card
+    printed = te.space(d, "cpu", samples=2)
+    assert Checker(printed._repr_html_()).text == str(printed)
+
+
 def test_names_of_the_user_are_escaped() -> None:
     s = hostile()
     for thing in (s, s.outputs[0]):

@@ -155,6 +155,10 @@ def _view_numpy(array: AnyArray) -> ArrayView:
     )
 
 
+OPERATOR = "register the definition as an operator of PyTorch's: tedsl.torch.op"
+"""What knows gradients, `torch.compile` and `vmap`."""
+
+
 def _view_torch(tensor: Any) -> ArrayView:
     if str(tensor.layout) != "torch.strided":
         raise BackendError(
@@ -164,7 +168,7 @@ def _view_torch(tensor: Any) -> ArrayView:
     if tensor.requires_grad and importlib.import_module("torch").is_grad_enabled():
         raise BackendError(
             "the PyTorch tensor requires grad, and kernels record no gradient",
-            hint="pass x.detach(), or call inside torch.no_grad()",
+            hint=f"pass x.detach(), call inside torch.no_grad(), or {OPERATOR}",
         )
     if tensor.is_neg() or tensor.is_conj():
         raise BackendError(
@@ -175,9 +179,16 @@ def _view_torch(tensor: Any) -> ArrayView:
         raise BackendError(
             f"a {type(tensor).__name__} has no memory", hint="pass a plain PyTorch tensor"
         )
+    try:
+        pointer = int(tensor.data_ptr())
+    except RuntimeError as error:  # it stands for others, as in torch.vmap
+        raise BackendError(
+            "the PyTorch tensor has no memory: a transformation such as torch.vmap passes it",
+            hint=OPERATOR,
+        ) from error
     name = str(tensor.dtype)
     return ArrayView(
-        pointer=int(tensor.data_ptr()),
+        pointer=pointer,
         shape=tuple(tensor.shape),
         dtype=_FROM_TORCH.get(name, name.removeprefix("torch.")),
         strides=tuple(tensor.stride()),

@@ -22,6 +22,7 @@ from tedsl.scheduling.primitives.scans.api import ScanMethods
 from tedsl.scheduling.primitives.sizes.api import SpecializeMethods
 from tedsl.scheduling.primitives.stage_attributes import FactMethods
 from tedsl.scheduling.primitives.storage.api import StorageMethods
+from tedsl.shown import InNotebook
 from tedsl.slips import suggests
 from tedsl.tensor.signatures import explained_methods
 
@@ -48,6 +49,7 @@ class Stage(
     PartMethods,
     HintMethods,
     FactMethods,
+    InNotebook,
 ):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.

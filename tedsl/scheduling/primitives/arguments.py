@@ -118,7 +118,8 @@ def _not_a_leaf(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> Schedul
             f"{axis.name} is an axis of {holder.name}, not of {stage.name}",
             axis=axis,
             facts=facts,
-            hint=f"use an axis of {stage.name}, or call this on s[{holder.name}]",
+            hint=f"use an axis of {stage.name}"
+            + f", or call this on s[{holder.name}]" * (holder.name != call.stage),
         )
     again = f"s[{stage.name}].op.axis or s[{stage.name}].op.reduce_axis"
     retired = plan.retired.get(axis)

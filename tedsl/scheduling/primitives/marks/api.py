@@ -61,7 +61,9 @@ class MarkMethods(StageHandle):
 
         Args:
             axis: the loop.  Lanes of a reduce axis accumulate by themselves and are combined after
-                the loops.
+                the loops.  On a GPU it is a dimension of the program's tile: a sum of products
+                whose reduce axis, or an inner part of it, is vectorized is a matrix product
+                (`tl.dot`), if the two data axes are vectorized, too, and each has 16 or more.
 
         Requires: a constant extent; nothing attached at or inside the loop; for a reduce axis a
             reducer known to combine in any order.  (TVM refuses reduce axes.)
