@@ -71,6 +71,8 @@ WORD = 4
 # and products of float32, whose parts are computed in registers, a thirtieth.  Narrower tiles have
 # fewer for each element that is gathered.
 WORTH, WORTH_SPLIT, SIDE = 64, 16, 128
+# Elements of a tile that is copied: several for each thread.
+FILLED = 2048
 # Bytes that an H200 copies in the time of a launch.
 LAUNCH = 8 << 20
 
@@ -294,12 +296,14 @@ def _rows_at(copy: Tensor) -> int:
 
 
 def copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> None:
-    """The copy kernel: tiles of neighbours in a row by a `few` elements `across`."""
+    """The copy kernel: tiles of neighbours in a row by a `few` elements `across`, more of short
+    rows."""
     runs = [*neighbours(op.axes[:-1], reads(*op.bodies)), op.axes[-1:]]
     place, last = run_of(runs, across), len(runs) - 1
     high, wide = (volume(runs[n]) or 1 for n in (place, last))
     columns = pick(s, f"{stage.name}.columns", (128, 256, 512), 256, pow2_at_least(wide))
-    rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16), few, pow2_at_least(high))
+    usual = max(few, FILLED // columns)
+    rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16, 32, 64, 128), usual, pow2_at_least(high))
     tiled(stage, runs, {place: rows, last: columns})
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, rows * columns))
 
