@@ -11,11 +11,14 @@ from tedsl.index.affine import stride_of
 from tedsl.index.evaluate import EvaluationError, Evaluator
 from tedsl.index.facts import Facts
 from tedsl.ir.layout import flat_index
-from tedsl.ir.nodes import Accumulate, Func, Load, Scope, Stmt, TensorCall, TileAxis
+from tedsl.ir.nodes import Accumulate, Func, Load, Scope, Stmt, Store, TensorCall, TileAxis
 from tedsl.ir.visit import rewrite_stmts
+from tedsl.packages import release
 
 LANES, SECTOR = 32, 32
 """Threads of a warp, and bytes that are moved together."""
+LAST_AXIS = (3, 7)
+"""The release of Triton from which threads of a warp have the last axis of a block."""
 SIZE = 4099
 """What an unknown size is taken to be."""
 WORSE = 2.0
@@ -28,12 +31,43 @@ def order_lanes(func: Func) -> Func:
     Before:  tile (i:128, k:16): acc[i] += A[(i + 1) % 2, k, (i + 1) // 2]
     After:   tile (k:16, i:128): acc[i] += A[(i + 1) % 2, k, (i + 1) // 2]
     Triton gives the last axis of a block to the threads of a warp, where it sees none along which
-    elements follow each other in memory: of steps of two, or of quotients.
+    elements follow each other in memory: of steps of two, or of quotients.  Before release 3.7 it
+    gave them the first one: the axis with the closest elements, of what is stored, too.
     Requires: level TILE.   Order: before widen_accumulators, whose values have the order of the
     tile.
     """
-    body = rewrite_stmts(func.body, _reordered)
+    known = release("triton")
+    first = known is not None and known < LAST_AXIS
+    body = rewrite_stmts(func.body, _closest_first if first else _reordered)
     return func if body is func.body else replace(func, body=body)
+
+
+def _closest_first(stmt: Stmt) -> Stmt | None:
+    match stmt:
+        case Accumulate(call=TensorCall()) | Accumulate(along=Axis()) | Store(call=TensorCall()):
+            return None
+        case Accumulate(buffers=buffers, values=values, tile=tile):
+            if any(buffer.scope is Scope.GLOBAL for buffer in buffers):
+                return None
+        case Store(value=value, tile=tile):
+            values = (value,)
+        case _:
+            return None
+    wide = [t for t in tile if t.extent > 1]
+    if len(wide) < 2:
+        return None
+    nearer = [t for t in wide[1:] if _closer(values, t, wide[0], tile)]
+    best = next((t for t in reversed(nearer) if not _beaten(values, t, nearer, tile)), None)
+    if best is None:
+        return None
+    return replace(stmt, tile=(best, *(t for t in tile if t is not best)))
+
+
+def _beaten(
+    values: Sequence[Expr], axis: TileAxis, others: Sequence[TileAxis], tile: Sequence[TileAxis]
+) -> bool:
+    """Whether elements along one of the other axes are closer still."""
+    return any(each is not axis and _closer(values, each, axis, tile) for each in others)
 
 
 def _reordered(stmt: Stmt) -> Stmt | None:
