@@ -400,3 +400,23 @@ def test_bounds_are_inferred_once_however_many_stages_share_loops(
         s[result].compute_with(s[results[0]], s[results[0]].op.axis[0])
         taken.append(len(inferred))
     assert taken == taken[:1] * 5, "more bounds with every stage that joins"
+
+
+def test_a_copy_whose_loops_others_share_stays_where_threads_become_a_tile() -> None:
+    x = te.placeholder((64, 4), name="x")
+    k, r = te.reduce_axis((0, 4), name="k"), te.reduce_axis((0, 4), name="r")
+    most = te.compute((64,), lambda i: te.max(x[i, k], axis=k), name="most")
+    least = te.compute((64,), lambda i: te.min(x[i, r], axis=r), name="least")
+    y = te.compute((64,), lambda i: most[i] - least[i], name="y")
+    s = te.create_schedule(y)
+    outer, inner = s[y].split(s[y].op.axis[0], factor=32)
+    s[y].bind(outer, "blockIdx.x")
+    s[y].vectorize(inner)
+    for each, axis in ((least, r), (most, k)):
+        s[each].vectorize(axis)
+        s[each].compute_at(s[y], outer)
+    s[least].compute_with(s[most], s[most].op.axis[0])
+    s[most].set_scope("local")
+    local = s.cache_write(most, "local")
+    s[local].bind(s[local].op.axis[0], "threadIdx.x")
+    assert agrees(s, targets=("triton-interpret",))

@@ -23,7 +23,7 @@ from tedsl.expr.visit import axes_of, reads, substitute
 from tedsl.index.simplify import simplify
 from tedsl.ir.matrix_units import MIN_DEPTH, MIN_EDGE
 from tedsl.ir.nodes import LoopKind, Scope
-from tedsl.scheduling.kernels.tree import computed_in, guests, kernel_leader
+from tedsl.scheduling.kernels.tree import computed_in, guests, kernel_leader, sharing
 from tedsl.scheduling.plan import PLAIN, At, Fuse, Inlined, Mark, Plan, Split, StagePlan
 from tedsl.scheduling.plan.graph import is_output, loop_readers
 from tedsl.scheduling.plan.inline import inline_stages
@@ -106,9 +106,11 @@ def _without(plan: Plan, names: set[str]) -> Plan:
 
 
 def _movable(plan: Plan, stage: StagePlan) -> bool:
-    """True for a stage inside a loop that is only stored there, and may be left out."""
+    """True for a stage inside a loop that is only stored there, and may be left out: nothing is
+    inside of it or shares its loops."""
     place = stage.placement
     inside = isinstance(place, At) and place.kept is None and not guests(plan, stage)
+    inside = inside and not sharing(plan, stage)
     return inside and isinstance(stage.op, ComputeOp) and not is_output(plan, stage.op)
 
 
