@@ -22,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     innermost,
     is_reduction,
     long_axes,
+    neighbours,
     padded,
     pow2_at_least,
     reduce_axes,
@@ -48,6 +49,7 @@ from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fold_at_once, fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
+from tedsl.tensor.tensor import ComputeOp
 
 # Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds one
 # row of one tensor, two elements to a register.
@@ -80,11 +82,13 @@ HIGH = (1, 2, 4, 8, 16, 32)
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """A row as a tile: its padded length, None where that is symbolic; whether all rows start at
-    vector boundaries; bytes of its widest element."""
+    vector boundaries; bytes of its widest element; whether it lies in memory in runs that start
+    off vector boundaries."""
 
     length: int | None
     aligned: bool
     nbytes: int
+    loose: bool = False
 
     @property
     def filled(self) -> int:
@@ -99,7 +103,7 @@ class _Shape:
     def warps(self, elements: int) -> int:
         """Warps that hold so many elements: few of 16 bits, each with several loads in flight, and
         fewer where rows are not aligned."""
-        limits = WIDE_WARPS if self.nbytes > 2 else NARROW_WARPS
+        limits = WIDE_WARPS if self.nbytes > 2 or self.loose else NARROW_WARPS
         limits = limits if self.aligned or elements > FILLED // 4 else LOOSE_WARPS
         return next((warps for most, warps in limits if elements <= most), 32)
 
@@ -166,7 +170,16 @@ def _shape(view: View, group: Group, columns: Sequence[Axis]) -> _Shape:
     sizes = [volume(axes) for axes in (columns, *folds) if axes]
     longest = max((size for size in sizes if size is not None), default=0)
     aligned = all(size is None or size < longest or size * nbytes % ACCESS == 0 for size in sizes)
-    return _Shape(_row_length(view, group, columns), aligned, nbytes)
+    rows = [(view[group.root], tuple(columns))]
+    rows += [(view[name], view[name].reduce_axes) for name in group.inner]
+    loose = any(_in_loose_runs(op, axes, nbytes) for op, axes in rows if volume(axes) == longest)
+    return _Shape(_row_length(view, group, columns), aligned, nbytes, loose)
+
+
+def _in_loose_runs(op: ComputeOp, axes: Sequence[Axis], nbytes: int) -> bool:
+    """True where what `op` reads along `axes` are several runs that start off vector boundaries."""
+    runs = neighbours(axes, reads(*op.bodies)) if axes else []
+    return len(runs) > 1 and (volume(runs[-1]) or 0) * nbytes % ACCESS != 0
 
 
 def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -> tuple[int, Axis]:
