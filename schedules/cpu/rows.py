@@ -107,8 +107,8 @@ def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tupl
     op = definitions(s)[stage.name]
     order = in_memory_order(op) if among(axes[0], op.reduce_axes) else tuple(axes)
     runs = neighbours(order, reads(*op.bodies))
-    length = volume(runs[-1])
-    in_runs = len(runs) > 1 and length is not None and length >= RUN
+    length = (volume(runs[-1]) or 0) if len(runs) > 1 else 0
+    in_runs = length >= RUN
     if in_runs and not same_axes(order, axes):
         stage.reorder(*order)
     lane = fused(stage, runs[-1] if in_runs else axes)

@@ -156,6 +156,9 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("choose_warps", choose_warps, Level.TILE),
 )
 
+MODULE_PASSES: Mapping[str, Callable[[Module], Module]] = {"fill_padding": fill_padding}
+"""What is done after all of these with all kernels of a Triton target together."""
+
 
 def lower(
     plan: Plan,
@@ -206,16 +209,17 @@ def _lowered(
     _observed(module, "build_nests", Level.NEST, dump, check)
     idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
     steps = BLOCK_PASSES if target.is_triton else CPU_PASSES
+    after = MODULE_PASSES if target.is_triton else {}
     if dump is None and not check:
         module = with_private(replace(module, funcs=_all_passed(steps, module.funcs, idle)))
-        return fill_padding(module) if target.is_triton else module
+        return reduce(lambda m, run: run(m), after.values(), module)
     for step in steps:
         funcs = (func if func.name in idle else _passed(step, func) for func in module.funcs)
         module = with_private(replace(module, funcs=tuple(funcs)))
         _observed(module, step.name, step.level, dump, check)
-    if target.is_triton:
-        module = fill_padding(module)
-        _observed(module, "fill_padding", Level.TILE, dump, check)
+    for name, run in after.items():
+        module = run(module)
+        _observed(module, name, Level.TILE, dump, check)
     return module
 
 

@@ -140,6 +140,7 @@ class _Collected:
         buffers = Buffers(self.schedule.plan, self.stages)
         steps = pipeline.BLOCK_PASSES if self.target.is_triton else pipeline.CPU_PASSES
         documented: Mapping[str, Any] = {step.name: step.run for step in steps}
+        documented = {**documented, **pipeline.MODULE_PASSES}
 
         def dump(name: str, module: pipeline.Nests | Module) -> None:
             if isinstance(module, pipeline.Nests):

@@ -10,14 +10,19 @@ import tedsl as te
 TARGET = "cuda:sm_90"
 
 
-def sums(columns: int, dtype: str, tile: int = 256, twice: bool = False) -> te.Schedule:
-    """Sums of rows by pieces of `tile` columns, of squares as well if `twice`."""
+def sums(
+    columns: int, dtype: str, tile: int = 256, twice: bool = False, plain: bool = False
+) -> te.Schedule:
+    """Sums of a function of rows by pieces of `tile` columns, which reads them `twice`, or is no
+    function: `plain`."""
     x = te.placeholder((8, columns), dtype, name="x")
     k = te.reduce_axis((0, columns), name="k")
 
     def element(i: te.Expr) -> te.Expr:
         value = x[i, k].astype("float32")
-        return te.sum(te.maximum(value, 0.0) * value if twice else value, axis=k)
+        if not plain:
+            value = te.tanh(value) * (value if twice else 2.0) + 1.0
+        return te.sum(value, axis=k)
 
     total = te.compute((8,), element, name="total")
     s = te.create_schedule(total)
@@ -55,5 +60,9 @@ def test_what_two_reads_share_is_loaded_once() -> None:
         (511, "float16", 256),  # too few iterations
     ],
 )
-def test_others_are_not(columns: int, dtype: str, tile: int) -> None:
+def test_other_loads_are_not(columns: int, dtype: str, tile: int) -> None:
     assert "_next" not in text(sums(columns, dtype, tile))
+
+
+def test_loops_that_are_unrolled_are_not() -> None:
+    assert "_next" not in text(sums(2047, "float16", plain=True))

@@ -20,7 +20,14 @@ import tedsl as te
 from tedsl.errors import BackendError, InternalError
 from tedsl.ir.nodes import LoopKind
 from tedsl.lower import pipeline
-from tedsl.lower.pipeline import BLOCK_PASSES, CPU_PASSES, PLAN_PASSES, PlanPass, lower
+from tedsl.lower.pipeline import (
+    BLOCK_PASSES,
+    CPU_PASSES,
+    MODULE_PASSES,
+    PLAN_PASSES,
+    PlanPass,
+    lower,
+)
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.plan import At, Inlined, LastBlock, Mark, Plan, SameGrid, StagePlan
 from tedsl.target import Target
@@ -84,7 +91,7 @@ def test_each_pass_is_told_in_order(target: str) -> None:
     blocks = target != "cpu"
     plans = [step.name for step in PLAN_PASSES if step.blocks in (None, blocks)]
     steps = [step.name for step in (BLOCK_PASSES if blocks else CPU_PASSES)]
-    steps += ["fill_padding"] if blocks else []
+    steps += MODULE_PASSES if blocks else []
     assert list(after_passes(staged_parts(), target)) == [*plans, "build_nests", *steps]
     assert len({step.name for step in PLAN_PASSES}) == len(PLAN_PASSES)
     assert all(step.run.__doc__ for step in PLAN_PASSES)

@@ -56,7 +56,7 @@ def test_unaligned_operands_of_a_long_product_are_copied_to_aligned_rows() -> No
     ]
     blocks = [p for p in found.kernels[-1].params if p.kind is ParamKind.DESCRIPTOR]
     assert [p.buffer.name for p in blocks if p.buffer] == ["a.global", "b.global"]
-    assert all(described(p.buffer) == [4095, 4095] for p in blocks)
+    assert not any(described(p.buffer) for p in blocks)  # rows end in a zero, which is read
     assert all("4096" in str(p.buffer.shape) for p in blocks if p.buffer)
 
 
@@ -77,8 +77,7 @@ def test_what_an_earlier_kernel_computes_is_stored_with_aligned_rows() -> None:
     w = te.placeholder((1023, 512), B, name="w")
     found = program(te.nn.matmul(first, w))
     assert not any("copy" in spec.name or "global" in spec.name for spec in found.kernels)
-    (between,) = [b for b in found.module.workspaces if b.held is not None]
-    assert described(between) == [512, 1023]
+    (between,) = [b for b in found.module.workspaces if "1024" in str(b.shape)]
     assert f"{between.name.replace('.', '_')}_desc.load" in found.source
 
 

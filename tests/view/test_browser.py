@@ -193,7 +193,7 @@ def test_n_goes_through_the_lines_of_the_chosen_stage(tab: Tab) -> None:
 
 def test_each_pass_shows_what_it_changed(tab: Tab, tmp_path: Path) -> None:
     tab.key("2")
-    assert "choose_warps" in tab.texts(".pass.here")[0]
+    assert "fill_padding" in tab.texts(".pass.here")[0]
     tab.key("Home")
     assert "build_nests" in tab.texts(".pass.here")[0]
     names = list(tab.run("Store.page.passes.map((each) => each.name)"))
@@ -222,7 +222,7 @@ def test_search_finds_everywhere_and_goes_there(tab: Tab, tmp_path: Path) -> Non
     tab.key("/")
     tab.write("float32")
     groups = [text.partition(":")[0] for text in tab.texts("#results .group")]
-    assert groups[:3] == ["stages", "loop nest", "loop IR after choose_warps"]
+    assert groups[:3] == ["stages", "loop nest", "loop IR after fill_padding"]
     tab.screenshot(tmp_path / "search.png")
     tab.key("ArrowDown")
     tab.key("ArrowDown")

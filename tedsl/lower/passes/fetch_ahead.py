@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tedsl.expr.index_arith import add, as_index, constant, minimum, sub, widened
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis, Binary, Cast, Compare, Expr, Select, Unary
 from tedsl.expr.visit import axes_of, rewrite, structural_equal, walk
 from tedsl.expr.visit import substitute as in_expr
 from tedsl.index.affine import divisible
@@ -37,7 +37,6 @@ from tedsl.ir.visit import (
     own_exprs,
     rewrite_stmts,
     sub_stmts,
-    tile_axes,
     walk_stmts,
 )
 from tedsl.lower.fresh_copies import fresh_tile
@@ -47,6 +46,8 @@ from tedsl.lower.passes.simplify import func_facts, sequence
 WORD = 4
 # Iterations from which it pays to have the next one's loads under way, and how many a thread has.
 TURNS, EACH = 4, 16
+# Operations on an element up to which ptxas unrolls such a loop, and has more loads under way.
+LIGHT = 4
 USUAL_WARPS, WARP = 4, 32
 
 
@@ -71,7 +72,8 @@ def fetch_ahead(func: Func) -> Func:
     After:   tile (i:4096): now[i] = X[i]
              for t: tile (i:4096): next[i] = X[min(t + 1, T - 1)*4095 + i]
                     tile (i:4096): a[i] += now[i] * 2;  tile (i:4096): now[i] = next[i]
-    Only loads of less than a word, few for each thread, in loops around statements alone.
+    Only loads of less than a word, few for each thread, in loops around statements alone that
+    reduce what takes some arithmetic.
     Requires: level TILE.   Ensures: no loop with a grid barrier has several stages.
     Order: after what rewrites single statements (find_dots, widen_accumulators).
     """
@@ -201,6 +203,17 @@ def _moved(copy: _Copy) -> Store:
     )
 
 
+def _arithmetic(stmt: Accumulate) -> int:
+    """Operations on an element that is reduced, but those on indices."""
+    waiting, count = [*stmt.values, *stmt.reducer.combine], 0
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (Binary, Cast, Compare, Select, Unary)):
+            count += 1
+            waiting += node.children()
+    return count
+
+
 class _Narrow:
     """The loads of less than a word in a loop of statements without loops of their own."""
 
@@ -235,8 +248,9 @@ class _Narrow:
 
     def _read(self, stmt: Stmt) -> Stmt | None:
         """A statement that reads what was fetched."""
-        if isinstance(stmt, Allocate) or sub_stmts(stmt) or not (tile := tile_axes(stmt)):
+        if not isinstance(stmt, Accumulate) or _arithmetic(stmt) <= LIGHT:
             return None
+        tile = stmt.tile
 
         def fetched(node: Expr) -> Expr | None:
             return self._copied(node, tile) if isinstance(node, Load) else None
@@ -299,5 +313,5 @@ class _Narrow:
         if [t.extent for t in store.tile] != [t.extent for t in lanes]:
             return False
         pairs = zip(lanes, store.tile, strict=True)
-        there = {mine.axis: other.axis for mine, other in pairs}
+        there: dict[Expr, Expr] = {mine.axis: other.axis for mine, other in pairs}
         return structural_equal(in_expr(load, there), store.value)
