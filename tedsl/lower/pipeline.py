@@ -209,10 +209,13 @@ def _lowered(
     _observed(module, "build_nests", Level.NEST, dump, check)
     idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
     steps = BLOCK_PASSES if target.is_triton else CPU_PASSES
-    after = MODULE_PASSES if target.is_triton else {}
+    none = dict[str, Callable[[Module], Module]]()
+    after = MODULE_PASSES if target.is_triton else none
     if dump is None and not check:
         module = with_private(replace(module, funcs=_all_passed(steps, module.funcs, idle)))
-        return reduce(lambda m, run: run(m), after.values(), module)
+        for run in after.values():
+            module = run(module)
+        return module
     for step in steps:
         funcs = (func if func.name in idle else _passed(step, func) for func in module.funcs)
         module = with_private(replace(module, funcs=tuple(funcs)))
