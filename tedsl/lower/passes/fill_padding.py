@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import copysign
 
 from tedsl.dtypes import DType
 from tedsl.expr.index_arith import ZERO, at_most, both, conjuncts, constant, less, sub
@@ -61,10 +62,12 @@ def fill_padding(module: Module) -> Module:
     Order: after all passes over kernels: a mask and a zero are one value, of which only the first
     tells what no product needs.
     """
-    writers = {b: func for func in module.funcs for b in _written(func) if b in module.workspaces}
+    written = {b for func in module.funcs for b in _written(func) if b in module.workspaces}
     ends: dict[Buffer, _End] = {}
-    for buffer in writers:
-        end = _end(buffer)
+    # What is called between kernels takes an array of what has a meaning.
+    called = {b for func in module.funcs if func.host_call is not None for b in func.params}
+    for buffer in written:
+        end = None if buffer in called else _end(buffer)
         if end is not None and all(_alone(func, buffer, end) for func in module.funcs):
             ends[buffer] = end
     read: set[Buffer] = set()
@@ -154,14 +157,14 @@ class _Reader:
             case Load(buffer=buffer, mask=Expr() as mask) if buffer in self.ends:
                 kept = self.without(conjuncts(mask), node, facts, bound=True)
                 return None if kept is None else replace(node, mask=_joined(kept))
-            case Select(condition=test, a=a, b=Const(value=0)):
+            case Select(condition=test, a=a, b=b) if _is_zero(b):
                 load = a.a if isinstance(a, Cast) else a
                 if not isinstance(load, Load) or load.buffer not in self.ends:
                     return None
                 kept = self.without(conjuncts(test), load, facts, bound=False)
                 if kept is None:
                     return None
-                return Select(both(*kept), a, node.b) if kept else a
+                return Select(both(*kept), a, b) if kept else a
             case _:
                 return None
 
@@ -237,7 +240,12 @@ def _vanishes(value: Expr, inside: Expr, facts: Facts) -> bool:
     if value.dtype is DType.bool:
         return False
     found = simplify(rewrite(value, nothing), facts)
-    return isinstance(found, Const) and found.value == 0
+    return _is_zero(found)
+
+
+def _is_zero(expr: Expr) -> bool:
+    """True of the zero that a load gives where its mask fails: its sign is +."""
+    return isinstance(expr, Const) and expr.value == 0 and copysign(1.0, expr.value) > 0
 
 
 def _each(stmt: Stmt, facts: Facts, made: Callable[[Stmt, Facts], Stmt]) -> Stmt:
