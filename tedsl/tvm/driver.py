@@ -13,6 +13,7 @@ from tedsl.build import Lowered, lower
 from tedsl.build import build as build_one
 from tedsl.errors import BackendError, LowerError
 from tedsl.slips import suggests
+from tedsl.target import Target
 from tedsl.tvm.saved import made_of
 
 __all__ = ["Functions", "build", "build_module", "lower", "schedule_to_module"]
@@ -83,7 +84,8 @@ def build(
         made = build_one(inputs, args, target, name=name, **options)
         return made_of(made, inputs, args, target, {"name": name, **options})
     else:
-        pairs = [(each, target) for each in cast("Sequence[Any]", inputs)]
+        where = args if target is None and isinstance(args, (str, Target)) else target
+        pairs = [(each, where) for each in cast("Sequence[Any]", inputs)]
     names = [each.name for each, _ in pairs]
     twice = next((each for each in names if names.count(each) > 1), None)
     if twice is not None:

@@ -108,7 +108,7 @@ def test_rows_of_results_that_have_no_constant_size_are_not_kept() -> None:
     y = te.compute(
         (1, m), lambda i, j: te.sum(te.exp(x[i, k] - most[i]) * values[k, j], axis=k), name="y"
     )
-    kernel = te.build(schedule_for([y, x], "cpu"))
+    kernel = te.build(schedule_for([y, x], "cpu"), "cpu")
     rng = np.random.default_rng(0)
     a, v = rng.normal(size=(1, 37)).astype("float32"), rng.normal(size=(37, 21)).astype("float32")
     got, doubled = kernel(a, v)
