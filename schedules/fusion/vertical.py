@@ -383,7 +383,7 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     small = may_inline(s.plan, name)
     # A condition in the prologue of a contraction on the CPU is evaluated for each product.
     asked = loops and feeds and chooses(op)
-    copied = not loops and cost(op) > 0 and copied_anyway(op, [view[user] for user, _ in users])
+    copied = not loops and cost(op) > 0 and copied_anyway(s, op, [user for user, _ in users])
     if feeds and (cost(op) > 1 or _of_several(op) or copied):
         default = "root"
     if not regions:

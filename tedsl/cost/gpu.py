@@ -37,7 +37,6 @@ from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Load, Scope, Store
 from tedsl.ir.visit import tile_axes
 
-DEFAULT_WARPS = 4
 LARGEST = 1 << 20
 """Elements that Triton allows in one value."""
 SFU_LANES = 16
@@ -147,7 +146,7 @@ def estimate_kernel(
         slots: runs of programs that are looked at for what they share.
     """
     nest = nest_of(func, sizes)
-    warps = func.launch.num_warps or DEFAULT_WARPS
+    warps = func.launch.warps
     mover = Mover(nest, facts.sms)
     counted = [(leaf, _operations(leaf, warps * THREADS)) for leaf in nest.leaves]
     moves = [m for leaf, found in counted for m in mover.moves(leaf, found)]

@@ -367,6 +367,11 @@ class Launch:
     num_ctas: int | None = None
     maxnreg: int | None = None
 
+    @property
+    def warps(self) -> int:
+        """Warps per program: Triton's default where nothing is said."""
+        return 4 if self.num_warps is None else self.num_warps
+
 
 DEFAULT_LAUNCH = Launch()
 

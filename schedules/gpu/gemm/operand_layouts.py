@@ -204,20 +204,17 @@ def _stored(s: Schedule, names: Mapping[Operation, str], tensor: Tensor) -> Tens
     return tensor if name is None else s[name].op.outputs[tensor.index]
 
 
-def copied_anyway(op: ComputeOp, products: Sequence[ComputeOp]) -> bool:
+def copied_anyway(s: Schedule, op: ComputeOp, products: Sequence[str]) -> bool:
     """True where rows of what `op` is computed from start off the multiples that TMA asks for, and
     `products` that read `op` take longer than to copy them: it is then stored itself, its rows
     aligned, in the time of the copy."""
     points, nbytes = volume(op.axes), op.outputs[0].dtype.nbytes
-    folded = [p for p in products if contraction(p, grouped=True) is not None]
-    work = 2 * sum(volume((*each.axes, *each.reduce_axes)) or 0 for each in folded)
-    if points is None or work <= WORTH * (points * nbytes + LAUNCH):
+    if points is None or _operations(s, products) <= WORTH * (points * nbytes + LAUNCH):
         return False
-    rows = [(r, size_of(r.tensor.shape[-1])) for r in reads(*op.bodies) if len(r.indices) >= 2]
     return any(
-        size is not None and size * read.dtype.nbytes % SIXTEEN != 0
-        for read, size in rows
-        if isinstance(read.indices[-1], Axis) and elements_of(read.tensor) >= points
+        elements_of(read.tensor) >= points and not rows_aligned(s, read)
+        for read in reads(*op.bodies)
+        if len(read.indices) >= 2 and isinstance(read.indices[-1], Axis)
     )
 
 

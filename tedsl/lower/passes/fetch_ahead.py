@@ -3,8 +3,9 @@ a grid barrier, or, what is too narrow for asynchronous copies, while this one i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from tedsl.expr.index_arith import add, as_index, constant, minimum, sub, widened
@@ -48,7 +49,7 @@ WORD = 4
 TURNS, EACH = 4, 16
 # Operations on an element up to which ptxas unrolls such a loop, and has more loads under way.
 LIGHT = 4
-USUAL_WARPS, WARP = 4, 32
+WARP = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,7 @@ def fetch_ahead(func: Func) -> Func:
     Order: after what rewrites single statements (find_dots, widen_accumulators).
     """
     stored, facts = frozenset(buffers_written(func.body)), func_facts(func)
-    threads = (func.launch.num_warps or USUAL_WARPS) * WARP
+    threads = func.launch.warps * WARP
     inside = dict(_inside(func.body, facts))
 
     def made(stmt: Stmt) -> Stmt | None:
@@ -118,19 +119,25 @@ def _ahead(loop: For, stored: frozenset[Buffer], facts: Facts) -> Stmt:
     copies = {copy.store.buffer: copy for copy in _copies(loop, straight[:meeting], stored)}
     if not copies:
         return plain
-    following = minimum(add(loop.axis, 1), as_index(end - 1))
-    dtype = loop.axis.dtype
-    later, now = ({loop.axis: widened(each, dtype)} for each in (following, loop.start))
-    fetched = [_filled(copy.store, copy.next, later, facts) for copy in copies.values()]
-    body = _without(loop.body, copies, straight[meeting], sequence(fetched))
-    turns = [_moved(copy) for copy in copies.values()]
-    body = sequence([body, *turns])
-    for copy in copies.values():
-        body = Allocate(copy.next, body)
-    starts = [_filled(copy.store, buffer, now, facts) for buffer, copy in copies.items()]
-    result = sequence([*starts, replace(plain, body=body)])
-    for buffer in copies:
-        result = Allocate(buffer, result)
+    body = partial(_without, loop.body, copies, straight[meeting])
+    return _fetching(plain, list(copies.values()), facts, body)
+
+
+def _fetching(
+    loop: For, copies: Sequence[_Copy], facts: Facts, body: Callable[[Stmt], Stmt]
+) -> Stmt:
+    """A loop of several iterations with copies that are filled before it and, for the next one, by
+    a statement that `body` has a place for; at its end they become those of this one."""
+    following = minimum(add(loop.axis, 1), sub(loop.end, 1))
+    later, now = ({loop.axis: widened(e, loop.axis.dtype)} for e in (following, loop.start))
+    inside = body(sequence([_filled(copy.store, copy.next, later, facts) for copy in copies]))
+    inside = sequence([inside, *(_moved(copy) for copy in copies)])
+    for copy in copies:
+        inside = Allocate(copy.next, inside)
+    starts = [_filled(copy.store, copy.store.buffer, now, facts) for copy in copies]
+    result = sequence([*starts, replace(loop, body=inside)])
+    for copy in copies:
+        result = Allocate(copy.store.buffer, result)
     return result
 
 
@@ -233,18 +240,7 @@ class _Narrow:
         body = rewrite_stmts(loop.body, self._read)
         if not self.copies:
             return None
-        following = minimum(add(loop.axis, 1), as_index(end - 1))
-        later, now = ({loop.axis: widened(e, loop.axis.dtype)} for e in (following, loop.start))
-        facts = self.facts
-        fetched = [_filled(copy.store, copy.next, later, facts) for copy in self.copies]
-        body = sequence([*fetched, body, *(_moved(copy) for copy in self.copies)])
-        for copy in self.copies:
-            body = Allocate(copy.next, body)
-        starts = [_filled(c.store, c.store.buffer, now, facts) for c in self.copies]
-        result = sequence([*starts, replace(loop, body=body)])
-        for copy in self.copies:
-            result = Allocate(copy.store.buffer, result)
-        return result
+        return _fetching(loop, self.copies, self.facts, lambda fetched: sequence([fetched, body]))
 
     def _read(self, stmt: Stmt) -> Stmt | None:
         """A statement that reads what was fetched."""

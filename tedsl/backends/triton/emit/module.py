@@ -16,7 +16,6 @@ from tedsl.backends.triton.emit.dividends import ranges_of, shift_dividends
 from tedsl.backends.triton.emit.divisibility import size_hint
 from tedsl.backends.triton.emit.names import Names, sanitise, shown
 from tedsl.backends.triton.emit.program import (
-    DEFAULT_WARPS,
     GRID_LIMITS,
     KernelSpec,
     Param,
@@ -138,7 +137,7 @@ class _Kernel:
         self.writer.has_float8 = gpu.has_float8
         self.writer.has_tensor_memory = contracts and gpu.has_tcgen05
         self.writer.accuracy = analyse(func)
-        self.writer.threads = 32 * (func.launch.num_warps or DEFAULT_WARPS)
+        self.writer.threads = 32 * func.launch.warps
         self.writer.neighbours = neighbours_of_thread(func, facts, self.writer.threads)
         self.params: list[Param] = []
         self.grid: tuple[Expr, ...] = ()

@@ -19,7 +19,6 @@ from tedsl.target import Target
 
 ALIGNMENT = 16
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
-DEFAULT_WARPS = 4
 DEFAULT_STAGES = 3
 
 
@@ -109,7 +108,7 @@ class KernelSpec:
     @property
     def num_warps(self) -> int:
         """Warps per program."""
-        return self.launch.num_warps or DEFAULT_WARPS
+        return self.launch.warps
 
     def on(self, buffers: Mapping[Buffer, Buffer], func: str, title: str) -> KernelSpec:
         """The launch of the same function for another kernel, on other buffers."""
