@@ -1,6 +1,7 @@
 """Kernels that ptxas or Triton get wrong: one that subtracts from quotients, where ptxas takes a
-carry for no borrow, one of extremes of negated numbers, where it loses a sign, and sums of few
-products, of which Triton makes a matrix product."""
+carry for no borrow, one of extremes of negated numbers, where it loses a sign, equal 8-bit
+floats, of which it stores what nothing wrote, and sums of few products, of which Triton makes a
+matrix product."""
 
 from __future__ import annotations
 
@@ -61,3 +62,26 @@ def few_products(depth: int) -> tuple[Schedule, Tensor, Tensor, Tensor]:
     for stage, axis in ((s[c], inner), (s[c], j), (local, local.op.reduce_axis[0])):
         stage.vectorize(axis)
     return s, a, b, c
+
+
+def repeated_pairs(dtype: str) -> tuple[Schedule, Tensor, Tensor, Tensor, te.Var]:
+    """The schedule, its inputs float32[64, n] and float32[n, 8], its output float32[64, 8], the
+    products with numbers rounded to `dtype`, and n: where it is 1, most of a tile is the same 0."""
+    n = te.size_var("n")
+    x, w = te.placeholder((64, n), "float32", name="x"), te.placeholder((n, 8), name="w")
+    k = te.reduce_axis((0, n), name="k")
+
+    def rounded(i: te.Var, k: te.Var) -> te.Expr:
+        return te.cast(te.cast(x[i, k], dtype), "float32")
+
+    y = te.compute((64, 8), lambda i, j: te.sum(rounded(i, k) * w[k, j], axis=k), name="y")
+    s = te.create_schedule(y)
+    local = s[s.cache_write(y, "local")]
+    i, j = s[y].op.axis
+    s[y].bind(i, "blockIdx.x")
+    local.compute_at(s[y], i)
+    _, inner = local.split(local.op.reduce_axis[0], factor=2048)
+    for stage, axis in ((s[y], j), (local, inner)):
+        stage.vectorize(axis)
+    s[y].launch(num_warps=8)
+    return s, x, w, y, n

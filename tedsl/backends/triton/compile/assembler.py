@@ -29,6 +29,13 @@ loses the sign of a negated number among the three (`max(max(-a, -b), -c)` as `V
 A number negated as ~b + 1 is added on the way, and keeps it.  Seen with 12.8 to 13.3, and by others
 too (issue 190973 of PyTorch, pull request 11032 of Triton, which says absolute values otherwise).
 
+ptxas 12.8 and 12.9 store a pair of 8-bit floats twice with a half that nothing has written: of
+`mov.b32 %r1, {%rs1, %rs1}`, where %rs1 comes from `cvt.rn.satfinite.e4m3x2.f32`, they make one
+conversion that merges with the register as it was (`F2FP...PACK_AB_MERGE_C R6, RZ, R2, R7`).  Two
+conversions of what they find to be equal become one, so that constants and masked lanes suffice:
+zeros were NaN.  A result on which an operation of its own follows is not merged, which costs one
+permutation for two conversions.  13.1 is right.
+
 Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
 Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changes it,
 a tile is reshaped), the next turn writes these registers while products still read them, however
@@ -88,6 +95,16 @@ _PLUS_ONE = """{{
 	not.b32 %tedsl, {a};
 	add.s32 {to}, %tedsl, 1;
 	}}"""
+_PAIR = re.compile(
+    r"^(\s*)(cvt\.rn\.satfinite\.(?:relu\.)?e\dm\dx2\.f\w+\s+)(%rs\d+)(,[^;]+);", re.MULTILINE
+)
+_KEPT_APART = """{{
+	.reg .b16 %tedsl;
+	{convert}%tedsl{of};
+	and.b16 {to}, %tedsl, -1;
+	}}"""
+_MERGES_RIGHT = (9, 1)
+"""The version of PTX that the first ptxas takes which merges pairs of 8-bit floats right."""
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{(%\w+)")
 _COPIED = re.compile(r"mov\.b32 (%\w+), %\w+;")
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
@@ -172,16 +189,32 @@ def signed(ptx: str) -> str:
     return _NEGATED.sub(plus_one, ptx)
 
 
+def unmerged(ptx: str) -> str:
+    """PTX whose pairs of 8-bit floats are joined after they are converted."""
+    if _version(ptx) >= _MERGES_RIGHT:
+        return ptx
+
+    def apart(found: re.Match[str]) -> str:
+        indent, convert, to, of = found.groups()
+        return indent + _KEPT_APART.format(convert=convert, to=to, of=of)
+
+    return _PAIR.sub(apart, ptx)
+
+
+def _version(ptx: str) -> tuple[int, int]:
+    """The version of the language that PTX is in."""
+    found = _VERSION.search(ptx)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def waiting(ptx: str) -> str:
     """PTX whose loops end when no product reads registers any more: each way back of a loop with
     products waits.  All threads of a warp go there together, as they have to for a wait."""
     products = list(_FROM_REGISTERS.finditer(ptx))
-    version = _VERSION.search(ptx)
-    if not products or version is None:
+    if not products:
         return ptx
-    if (int(version[1]), int(version[2])) >= _KEEPS_COPIES and (
-        {product[1] for product in products} <= set(_COPIED.findall(ptx))
-    ):
+    copied = {product[1] for product in products} <= set(_COPIED.findall(ptx))
+    if copied and _version(ptx) >= _KEEPS_COPIES:
         return ptx
     places = [product.start() for product in products]
     parts: list[str] = []
@@ -196,7 +229,7 @@ def waiting(ptx: str) -> str:
 
 
 def _right(ptx: str) -> str:
-    return waiting(signed(complemented(unpacked(ptx))))
+    return waiting(unmerged(signed(complemented(unpacked(ptx)))))
 
 
 def assembled(

@@ -279,7 +279,8 @@ def ast_source(request: Mapping[str, Any]) -> tuple[Any, Any]:
     known: dict[int, list[list[Any]]] = {place: [] for place in request["plain"]}
     known |= {place: [["tt.divisibility", ALIGNMENT]] for place in request["aligned"]}
     target = targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
-    if request["ones"] and not _lists_ones(function, compiler.make_backend(target)):
+    backend = compiler.make_backend(target)
+    if request["ones"] and not _lists_ones(function, backend, request["options"]):
         known = {place: said for place, said in known.items() if place not in request["ones"]}
     attributes = {(place,): known[place] for place in sorted(known)}
     constants = {(place,): 1 for place in request["ones"]}
@@ -287,11 +288,11 @@ def ast_source(request: Mapping[str, Any]) -> tuple[Any, Any]:
     return source, target
 
 
-def _lists_ones(function: Any, backend: Any) -> bool:
+def _lists_ones(function: Any, backend: Any, options: Mapping[str, Any]) -> bool:
     """True when the launcher of this Triton lists parameters that are 1 among those with
     attributes, as 3.9 does and 3.6 does not: it is asked."""
     name = function.params[0].name
-    return bool(function._pack_args(backend, {}, {name: 1}, [("constexpr", 1)], None)[3])
+    return bool(function._pack_args(backend, dict(options), {name: 1}, [("constexpr", 1)], None)[3])
 
 
 def refusal(request: Mapping[str, Any], error: Exception) -> BackendError:
