@@ -239,6 +239,8 @@ class Worker:
             status = "internal"
         if self.device and DEAD.search(str(error)):
             status = "device"
+        if self.device and isinstance(error, self.torch.cuda.OutOfMemoryError):
+            status = "large"  # of the arrays of all workers together
         where = f"{type(error).__name__}: {message}"
         return {"status": status, "message": where, "trace": text}
 
