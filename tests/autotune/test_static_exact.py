@@ -10,6 +10,7 @@ from tedsl.backends.triton.compile import offline, shared_memory_early
 from tedsl.backends.triton.emit.module import emit
 from tedsl.cost.estimate import estimate
 from tedsl.devices import H200
+from tedsl.packages import release
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
 CASES = {
@@ -19,6 +20,8 @@ CASES = {
     "softmax": (softmax(16384, 4096), 60, 0.75),
     "norm": (norm(16384, 8192), 20, 0.75),
 }
+COPIES = (release("triton") or (0,)) >= (3, 9)
+"""Whether Triton copies operands before products read them (`compile/assembler.py`)."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -82,8 +85,9 @@ def test_two_products_in_one_loop(causal: bool, depth: int, bm: int, bk: int, st
     if info.registers is None or info.stack is None:
         pytest.skip("the wheel has no cuobjdump")
     needed = info.registers + info.stack // 4
-    low, high = (
-        (0.9, 1.2) if causal else (0.94, 1.06)
-    )  # masks take what the version of Triton gives
+    if causal:  # masks take what the version of Triton gives
+        low, high = 0.9, 1.2
+    else:  # before 3.9 products are waited for, and the weights of the turn before let go
+        low, high = 0.94, 1.06 if COPIES or stages == 1 else 1.22
     assert low * needed <= found.registers <= high * needed
     assert abs(found.shared - info.shared) <= 1024

@@ -37,7 +37,7 @@ EXACT = ("exact_contraction", "batch")
 STACK = {
     **{(name, arch): 344 for name in EXACT for arch in ("sm_90", "sm_100")},
     ("contraction_with_epilogue", "sm_100"): 96,
-    ("mean", "sm_80"): 8,
+    ("mean", "sm_80"): 16,
     ("mean", "sm_90"): 16,
 }
 

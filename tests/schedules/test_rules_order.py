@@ -243,4 +243,4 @@ def test_groups_compile_for_hopper(backward: bool) -> None:
     for info in compile_offline(emit(lower(s.plan, target), target), "sm_90"):
         assert "wgmma.mma_async" in info.ptx
         assert "cp.async.bulk.tensor" in info.ptx
-        assert info.stack is None or info.stack <= 96  # dk in steps of 64: 6% faster for all that
+        assert info.stack is None or info.stack <= 128  # dk in steps of 64: 6% faster for all that
