@@ -82,6 +82,20 @@ def test_an_output_may_be_computed_again_for_all_its_readers():
     assert [stage.name for stage in s.stages] == ["A", "B", "B.again", "C", "D"]
 
 
+def test_what_one_pass_repairs_is_computed_again_of_what_is_complete():
+    """The copy has no statistic that runs, and nothing to repair."""
+    x = te.placeholder((5, 7), name="x")
+    k, m = te.reduce_axis((0, 7)), te.reduce_axis((0, 7))
+    top = te.compute((5,), lambda i: te.max(x[i, m], axis=m), name="top")
+    total = te.compute((5,), lambda i: te.sum(te.exp(x[i, k] - top[i]), axis=k), name="total")
+    y = te.compute((5, 7), lambda i, j: te.exp(x[i, j] - top[i]) / total[i], name="y")
+    s = te.create_schedule([y, total])
+    s[total].online(s[total].op.reduce_axis[0])
+    again = s[s.recompute(total, [y])]
+    assert "repair" in str(s[total].op) and "repair" not in str(again.op)
+    agrees(s)
+
+
 def test_refused_recompute():
     c = chain(64)
     s = te.create_schedule(c.D)

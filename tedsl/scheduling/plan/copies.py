@@ -22,7 +22,8 @@ def stage_name(plan: Plan, base: str, suffix: str) -> str:
 
 
 def copied(op: ComputeOp, name: str) -> ComputeOp:
-    """The same definition over axes of its own."""
+    """The same definition over axes of its own: of what it reads as it is in the end, so that
+    nothing is repaired."""
     fresh: dict[Expr, Expr] = {axis: _axis(axis) for axis in (*op.axes, *op.reduce_axes)}
     return ComputeOp(
         name,
@@ -45,4 +46,6 @@ def _renamed(axes: Sequence[Axis], fresh: Mapping[Expr, Expr]) -> tuple[Axis, ..
 
 def _body(body: Expr, fresh: Mapping[Expr, Expr]) -> Expr:
     moved = substitute(body, fresh)
-    return replace(moved, axes=_renamed(moved.axes, fresh)) if isinstance(moved, Reduce) else moved
+    if not isinstance(moved, Reduce):
+        return moved
+    return replace(moved, axes=_renamed(moved.axes, fresh), repair=None)
