@@ -176,6 +176,19 @@ def test_virtual_threads():
         s[B].bind(s[B].op.axis[0], "vthread")
 
 
+def test_loops_are_shared_as_they_were_beside_virtual_threads():
+    """On the CPU they are a loop again, which took the place of a shared one: half a result was
+    left out."""
+    x = te.placeholder((6, 5), name="x")
+    k = te.reduce_axis((0, 6), name="k")
+    total = te.compute((5,), lambda j: te.sum(x[k, j], axis=k), name="total")
+    twice = te.compute((6, 3), lambda i, j: x[i, j] * 2.0, name="twice")
+    s = te.create_schedule([total, twice])
+    s[total].bind(s[total].op.axis[0], "vthread")
+    s[twice].compute_with(s[total], s[total].op.reduce_axis[0])
+    assert agrees(s)
+
+
 def test_pragmas():
     m = matmul(8, 4, 3)
     s = te.create_schedule(m.C)

@@ -76,7 +76,10 @@ def complete(plan: Plan, target: Target) -> Plan:
 def _for_loops(plan: Plan) -> Plan:
     """What threads of a pool do, which are not all running and must not wait for one another: a
     grid dimension is a parallel loop, what last programs compute a loop of its own after it, and
-    of what programs would exchange at a barrier each computes all; virtual threads are a loop."""
+    of what programs would exchange at a barrier each computes all; virtual threads are a loop,
+    inside those that stages share as the lanes were."""
+    shares = [s for s in plan.stages if isinstance(s.placement, SharedLoops)]
+    sharing = {name for s in shares for name in (s.name, s.placement.leader)}
 
     def run(mark: Mark) -> Mark:
         if mark.thread in VIRTUAL:
@@ -88,7 +91,10 @@ def _for_loops(plan: Plan) -> Plan:
         if place.of or place.program is not None:
             stage = replace(stage, placement=by_itself(place))
         marks = {axis: run(mark) for axis, mark in stage.marks.items()}
-        return stage if marks == stage.marks else replace(stage, marks=marks)
+        if marks == stage.marks:
+            return stage
+        order = stage.loop_order if stage.name in sharing else stage.leaf_axes
+        return replace(stage, marks=marks, leaf_axes=order)
 
     return _with_shared_marks(plan, replace(plan, stages=tuple(map(without_grid, plan.stages))))
 
