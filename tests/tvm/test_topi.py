@@ -284,6 +284,79 @@ def test_networks(make: Any, want: Any, arrays: list[Any]) -> None:
     check(make, want, *arrays)
 
 
+SEQUENCES = np.array([1, 3, 2], "int32"), drawn(3, 4, 2)
+BACKWARDS = np.stack(
+    [np.concatenate((r[:n][::-1], r[n:])) for n, r in zip(*SEQUENCES, strict=True)]
+)
+BOUNDS = [np.array(each, "int32") for each in ([1, -3], [4, 4], [2, 1])]
+SET = drawn(4, 4), drawn(2, 3)
+BANDS = drawn(2, 3, 4), drawn(2, 3, 3)
+PLACES = np.array([[0, 1], [2, 0], [0, 1]], "int32"), np.array([3.0, 1.0, 2.0], "f4")
+DENSE = np.full((3, 2), 0.5, "f4")
+DENSE[0, 1], DENSE[2, 0] = 2.0, 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "want", "arrays"),
+    [
+        (lambda n, x: topi.reverse_sequence(x, n, 1, 0), BACKWARDS, SEQUENCES),
+        (lambda x, y: topi.expand_like(x, y, [0]), np.stack([V] * 2), [V, ONES]),
+        (lambda x, y: topi.expand_like(x, y, [0, 1]), np.full((2, 3), V[0]), [V[:1], ONES]),
+        (lambda x, k: topi.trilu(x, k, True), np.triu(A, 1), [A, np.array(1, "int32")]),
+        (lambda x: topi.trilu(x, -1, upper=False), np.tril(A, -1), [A]),
+        (
+            lambda x, v, b, e, s: topi.strided_set(x, v, b, e, s),
+            ref.strided_set_python(*SET, [1, -3], [4, 4], [2, 1]),
+            [*SET, *BOUNDS],
+        ),
+        (
+            lambda x, v, b, e: topi.strided_set(x, v, b, e),
+            ref.strided_set_python(SET[0], SET[1][:, 1:], [1, 2], [3, 4]),
+            [SET[0], SET[1][:, 1:], np.array([1, 2], "int32"), np.array([3, 4], "int32")],
+        ),
+        (
+            lambda x, v, b, e, s: topi.strided_set(x, v, b, e, s),
+            ref.strided_set_python(SET[0], SET[0][:1], [3], [2], [-1]),
+            [SET[0], SET[0][:1], *(np.array([n], "int32") for n in (3, 2, -1))],
+        ),
+        *(
+            (
+                lambda x, d, k=k, align=align: topi.matrix_set_diag(x, d, k, align),
+                ref.matrix_set_diag(*BANDS, k, align),
+                BANDS,
+            )
+            for k, align in (
+                ((-1, 1), "RIGHT_LEFT"),
+                ((-1, 1), "LEFT_RIGHT"),
+                ((0, 2), "LEFT_LEFT"),
+            )
+        ),
+        (
+            lambda i, v: topi.sparse_to_dense(i, (3, 2), v, 0.5),
+            DENSE,
+            PLACES,
+        ),
+        (
+            lambda i, v, d: topi.sparse_to_dense(i, (4,), v, d),
+            np.array([0.5, 7.0, 0.5, 7.0], "f4"),
+            [np.array([3, 1], "int32"), np.float32(7.0), np.float32(0.5)],
+        ),
+        (
+            lambda i, v: topi.sparse_to_dense(i, (4,), v),
+            np.array([0, 0, 7.0, 0], "f4"),
+            [np.array(2, "int32"), np.float32(7.0)],
+        ),
+        (
+            lambda x, w, b: topi.nn.matmul(x, w, b, None, True, True),
+            ONES.T @ BANDS[0][0, :, :2].T + 1.0,
+            [ONES, BANDS[0][0, :, :2], np.ones(3, "f4")],
+        ),
+    ],
+)
+def test_places(make: Any, want: Any, arrays: Any) -> None:
+    check(make, want, *(np.asarray(a) for a in arrays))
+
+
 def test_slices() -> None:
     for begin, end, strides, mode in (
         ([0, 2, 3], [2, -4, 0], [1, -1, -2], "end"),

@@ -1,6 +1,7 @@
 """The operators of TVM's TOPI; those that are not here answer with what to write.
 
-- `transform`, `convolutions`, `networks`: operators that move elements, and those of networks
+- `transform`, `places`: operators that move elements, and that choose them by where they are
+- `convolutions`, `networks`: those of networks
 - `testing`: what TOPI's tests compare with
 - `tag`, `shapes`: what its schedules look at
 
@@ -22,7 +23,7 @@ from tedsl.tensor import math, reduce
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
 from tedsl.tensor.tensor import Tensor
-from tedsl.tvm.topi import convolutions, networks, shapes, tag, testing, transform
+from tedsl.tvm.topi import convolutions, networks, places, shapes, tag, testing, transform
 
 _OF_ELEMENTS = [
     name
@@ -42,7 +43,9 @@ _SPELT = {
     "fast_erf": "erf",
 }
 _EXPORTED = {
-    name: module for module in (convolutions, networks, transform) for name in module.__all__
+    name: module
+    for module in (convolutions, networks, places, transform)
+    for name in module.__all__
 }
 _TARGETS = {
     **dict.fromkeys(("arm_cpu", "bifrost", "generic", "hls", "intel_graphics", "mali", "rocm")),
@@ -125,6 +128,8 @@ class _Names(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("schedule_"):
             return self._schedule
+        if self._name == "nn" and name in _OF_LAYERS:
+            return _OF_LAYERS[name]
         if self._name in _TARGETS:  # an operator for a target is that operator
             parts = name.split("_")
             names = ["_".join(parts[:n]) for n in range(len(parts), 0, -1)]
@@ -168,6 +173,13 @@ _KNOWN: dict[str, Any] = {
     "nn": _Names("nn"),
     **{name: _Names(name, target) for name, target in _TARGETS.items()},
 }
+_OF_LAYERS: dict[str, Any] = {
+    "matmul": networks.matmul_of_layers,
+    "pooling": networks,
+    "get_pad_tuple": shapes.get_pad_tuple,
+    "simplify": shapes.simplify,
+}
+"""What `topi.nn` has beside operators, or otherwise than `topi`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -79,6 +79,21 @@ def matmul_of(a: Tensor, b: Tensor, out_dtype: Any, transp_a: bool, transp_b: bo
     return made if out_dtype in (None, "") else math.cast(made, out_dtype)
 
 
+def matmul_of_layers(
+    tensor_a: Tensor,
+    tensor_b: Tensor,
+    bias: Tensor | None = None,
+    out_dtype: Any = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    auto_scheduler_rewritten_layout: str = "",
+    **_: object,
+) -> Tensor:
+    """`topi.nn.matmul`: the product of matrices, each transposed before if asked, and a bias."""
+    made = matmul_of(tensor_a, tensor_b, out_dtype, transpose_a, transpose_b)
+    return made if bias is None else bias_add(made, bias)
+
+
 def batch_matmul(
     tensor_a: Tensor,
     tensor_b: Tensor,

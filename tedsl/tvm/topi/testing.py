@@ -40,11 +40,13 @@ __all__ = [
     "layer_norm_python",
     "log_softmax_python",
     "lrn_python",
+    "matrix_set_diag",
     "one_hot",
     "poolnd_python",
     "sequence_mask",
     "softmax_python",
     "space_to_depth_python",
+    "strided_set_python",
     "strided_slice_python",
     "upsampling_python",
 ]
@@ -313,6 +315,34 @@ def strided_slice_python(
             high = None if high < 0 else low + high
         parts[at] = slice(low, high, steps[n])
     return data[tuple(parts)]
+
+
+def strided_set_python(
+    data: Array, v: Array, begin: Sequence[int], end: Sequence[int], strides: Any = None
+) -> Array:
+    """With `v` in place of what lies from `begin` to before `end`, in steps."""
+    steps = list(strides or [])
+    steps += [1] * (len(begin) - len(steps))
+    made = data.copy()
+    made[tuple(map(slice, begin, end, steps))] = v
+    return made
+
+
+def matrix_set_diag(
+    input_np: Array, diagonal: Array, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT"
+) -> Array:
+    """A matrix, or many, with other diagonals: one, or from the lowest to the highest."""
+    low, high = (k, k) if isinstance(k, int) else (k[0], k[-1])
+    above, below = (word == "RIGHT" for word in align.split("_"))
+    made = input_np.copy()
+    rows, columns = made.shape[-2:]
+    for number in range(low, high + 1):
+        count = min(rows + min(number, 0), columns - max(number, 0))
+        own = diagonal if low == high else diagonal[..., high - number, :]
+        gap = own.shape[-1] - count if low < high and (above if number >= 0 else below) else 0
+        for n in range(count):
+            made[..., n - min(number, 0), n + max(number, 0)] = own[..., gap + n]
+    return made
 
 
 def gather_python(data: Array, axis: int, indices: Array) -> Array:

@@ -40,14 +40,12 @@ __all__ = [
     "gather_nd",
     "identity",
     "layout_transform",
-    "matrix_set_diag",
     "meshgrid",
     "ndarray_size",
     "one_hot",
     "reinterpret",
     "repeat",
     "reshape",
-    "sequence_mask",
     "shape",
     "split",
     "squeeze",
@@ -364,16 +362,6 @@ def ndarray_size(array: Tensor, dtype: Any = "int32") -> Tensor:
     return full((), dtype, prod(array.shape))
 
 
-def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: Any = 0, axis: int = 0) -> Tensor:
-    """Another value from a length on that each column has, along the first or second dimension."""
-
-    def element(*i: Any) -> Any:
-        inside = i[axis] < valid_length(i[1 - axis])
-        return math.select(inside, data(*i), math.cast(mask_value, data.dtype))
-
-    return _moved(data.shape, element, "T_sequence_mask")
-
-
 def unravel_index(indices: Tensor, shape: Tensor | Shape) -> Tensor:
     """The indices of elements by their places in row-major order, along a new first dimension."""
     rank = get_const_int(shape.shape[0]) if isinstance(shape, Tensor) else len(shape)
@@ -387,17 +375,6 @@ def unravel_index(indices: Tensor, shape: Tensor | Shape) -> Tensor:
         return value
 
     return _moved([rank, *indices.shape], element, "T_unravel")
-
-
-def matrix_set_diag(data: Tensor, diagonal: Tensor, k: int = 0, align: str = "RIGHT_LEFT") -> Any:
-    """A matrix, or many, with another diagonal `k`."""
-
-    def element(*i: Any) -> Any:
-        place = i[-2] if k >= 0 else i[-1]
-        inside = reduce.all(i[-1] - i[-2] == k, place < diagonal.shape[-1])
-        return math.if_then_else(inside, diagonal(*i[:-2], place), data(*i))
-
-    return _moved(data.shape, element, "T_matrix_set_diag")
 
 
 def adv_index(data: Tensor, indices: Sequence[Tensor]) -> Tensor:
