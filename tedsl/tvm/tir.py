@@ -18,6 +18,7 @@ from tedsl.expr.nodes import Axis, BinaryOp, CompareOp, Expr, Reduce, UnaryOp
 from tedsl.ir.nodes import Module
 from tedsl.slips import no_attribute
 from tedsl.tensor import math
+from tedsl.tvm.bits import clz, copysign, nextafter
 from tedsl.tvm.modules import of_te
 from tedsl.tvm.packed import call_packed
 
@@ -126,7 +127,18 @@ PrimFunc = Module
 Buffer = np.ndarray
 """What functions of `te.extern` are passed."""
 
-__all__ = ["Buffer", "IterVar", "PrimExpr", "PrimFunc", "Reduce", "call_packed", "decl_buffer"]
+__all__ = [
+    "Buffer",
+    "IterVar",
+    "PrimExpr",
+    "PrimFunc",
+    "Reduce",
+    "call_packed",
+    "clz",
+    "copysign",
+    "decl_buffer",
+    "nextafter",
+]
 
 
 def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: Any) -> Any:

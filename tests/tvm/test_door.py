@@ -304,3 +304,35 @@ def test_an_intrinsic_without_code_that_does_not_fit_is_left_out() -> None:
         assert "for" in str(tvm.lower(scheduled(intrinsic())))
     with pytest.raises(te.ScheduleError, match="do not compute what twice declares"):
         tvm.lower(scheduled(intrinsic(cpu=te.llvm_function(text))))
+
+
+NUMBERS = [0.0, -0.0, 1.0, -1.5, 3e38, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 7.25]
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("name", ["copysign", "nextafter"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bits_of_floats(name: str, dtype: str, target: str) -> None:
+    a, b = (
+        each.ravel() for each in np.meshgrid(np.array(NUMBERS, dtype), np.array(NUMBERS, dtype))
+    )
+    A, B = (te.placeholder(a.shape, dtype, name=n) for n in "AB")
+    C = te.compute(a.shape, lambda i: getattr(tvm.tir, name)(A[i], B[i]), name="C")
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(a, b)
+    got = te.build(te.schedule_for(C, target), target=target)(a, b)
+    np.testing.assert_array_equal(got, want)
+    assert name == "nextafter" or (np.signbit(got) == np.signbit(want)).all()
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint16", "uint32"])
+def test_leading_zeros(dtype: str) -> None:
+    few = [0, 1, 2, 5, 64, 127, *([-1, -128] if dtype[0] == "i" else [255])]
+    x, bits = np.array(few, dtype), 8 * np.dtype(dtype).itemsize
+    X = te.placeholder(x.shape, dtype, name="X")
+    C = te.compute(x.shape, lambda i: tvm.tir.clz(X[i]), name="C")
+    want = [bits - (int(n) & (2**bits - 1)).bit_length() for n in few]
+    np.testing.assert_array_equal(te.build(te.create_schedule(C), target="cpu")(x), want)
+    with pytest.raises(te.ExprError, match="float32 is no integer"):
+        tvm.tir.clz(te.const(1.0, "float32"))
