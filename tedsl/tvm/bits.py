@@ -7,8 +7,9 @@ from typing import Any
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr.build import as_expr
-from tedsl.tensor import math
+from tedsl.tensor import math as functions
 
+math: Any = functions
 _BITS = {DType.float16: "int16", DType.float32: "int32", DType.float64: "int64"}
 
 

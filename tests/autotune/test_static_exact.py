@@ -20,7 +20,7 @@ CASES = {
     "softmax": (softmax(16384, 4096), 60, 0.75),
     "norm": (norm(16384, 8192), 20, 0.75),
 }
-COPIES = (release("triton") or (0,)) >= (3, 9)
+COPIES = (release("triton") or ()) >= (3, 9)
 """Whether Triton copies operands before products read them (`compile/assembler.py`)."""
 
 

@@ -71,7 +71,7 @@ def repeated_pairs(dtype: str) -> tuple[Schedule, Tensor, Tensor, Tensor, te.Var
     x, w = te.placeholder((64, n), "float32", name="x"), te.placeholder((n, 8), name="w")
     k = te.reduce_axis((0, n), name="k")
 
-    def rounded(i: te.Var, k: te.Var) -> te.Expr:
+    def rounded(i: te.Expr, k: te.Expr) -> te.Expr:
         return te.cast(te.cast(x[i, k], dtype), "float32")
 
     y = te.compute((64, 8), lambda i, j: te.sum(rounded(i, k) * w[k, j], axis=k), name="y")

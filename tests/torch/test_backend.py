@@ -83,6 +83,37 @@ def test_a_new_batch_size_runs_the_same_kernel() -> None:
     assert not report.graphs[1].regions[0].specialised
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_as_many_channels_of_a_convolution_as_a_call_says(transposed: bool) -> None:
+    """An open number of channels was taken for 1: only the first was summed."""
+
+    def function(x: Any, w: Any) -> Any:
+        return (torch.conv_transpose2d if transposed else torch.conv2d)(x, w).relu()
+
+    call, _ = compiled(function, products=True)
+    for count in (5, 3, 7):
+        x = torch.randn(2, 4, 7, 6)
+        w = torch.randn(4, count, 3, 3) if transposed else torch.randn(count, 4, 3, 3)
+        torch.testing.assert_close(call(x, w), function(x, w))
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_backward_pass_is_called_again(warm: bool) -> None:
+    """Also one that is found on disk."""
+
+    def function(x: Any) -> Any:
+        return (x.exp() * x).sum()
+
+    call, _ = compiled(function)
+    for _ in range(1 + warm):
+        torch._dynamo.reset()
+        x = torch.randn(3, 4, requires_grad=True)
+        loss = call(x)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        torch.testing.assert_close(x.grad, (2 * x.exp() * (x + 1)).detach())
+
+
 def test_a_size_that_is_an_argument() -> None:
     def function(x: Any, n: int) -> Any:
         return (x * n).reshape(n, -1).sum(0)

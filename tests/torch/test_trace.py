@@ -220,3 +220,30 @@ def test_volumes_are_upsampled(dtype: str, corners: bool) -> None:
         found = tt.trace(function, x).build(target="cpu")(x)
         exact = function(x.double()).to(x.dtype)  # eager rounds 16-bit floats on the way
         torch.testing.assert_close(found, exact, rtol=2 * torch.finfo(x.dtype).eps, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int32"])
+def test_what_no_eight_bits_hold_is_rounded_as_pytorch_does(dtype: str) -> None:
+    given = torch.tensor([1e3, 448.0, 465.0, -1e4, 0.3, 7.0], dtype=getattr(torch, dtype))
+    if dtype != "int32":
+        ends = torch.tensor([float("inf"), -float("inf"), float("nan")])
+        given = torch.cat([given, ends.to(given.dtype)])
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+
+        def function(x: Any, name: str = name) -> Any:
+            return x.to(getattr(torch, name)).float()
+
+        found = tt.trace(function, given).build()(given)
+        torch.testing.assert_close(found, function(given), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_bounds_end_with_nan_where_they_are_sorted(right: bool) -> None:
+    bounds = torch.tensor([-float("inf"), 0, 0, 0, float("nan")])
+    given = torch.tensor([0.0, -1.0, -float("inf"), float("nan")])
+
+    def function(bounds: Any, x: Any) -> Any:
+        return torch.searchsorted(bounds, x, right=right)
+
+    found = tt.trace(function, bounds, given).build()(bounds, given)
+    torch.testing.assert_close(found, torch.tensor([4, 1, 1, 5] if right else [1, 1, 0, 5]))

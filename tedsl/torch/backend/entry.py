@@ -57,6 +57,7 @@ def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any
         report.graphs.append(graph)
         try:
             promised = _promised() if kind == "forward of training" else None
+            _take_no_memory()
             made = rewritten(module, graph, options, given, promised)
             if graph.relaid:
                 _tell_strides(made)
@@ -77,6 +78,15 @@ def _promised() -> int | None:
     context = _guards.TracingContext.try_get()
     meta = None if context is None else context.fw_metadata
     return None if meta is None else int(meta.num_forward) + len(meta.tokens)
+
+
+def _take_no_memory() -> None:
+    """Tell AOTAutograd that a backward pass leaves what was saved for it as it is: it may be called
+    again (`retain_graph=True`)."""
+    context = _guards.TracingContext.try_get()
+    meta = None if context is None else context.fw_metadata
+    if meta is not None:
+        meta.bw_donated_idxs = []
 
 
 def _tell_strides(module: Any) -> None:

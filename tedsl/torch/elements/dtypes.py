@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from tedsl.dtypes import DType
@@ -80,6 +81,26 @@ def promoted(kind: Promotion, operands: Sequence[object]) -> Promoted:
 def is_number(value: object) -> bool:
     """True for a Python number that an element can be."""
     return isinstance(value, (bool, int, float))
+
+
+def saturated(element: Expr, dtype: DType) -> Expr:
+    """An element as it is before it is rounded to `dtype`.  What lies beyond the range of an 8-bit
+    float without infinity becomes its highest number in some releases of PyTorch and NaN in others:
+    it is asked."""
+    if not dtype.is_float8 or not _ends_at_highest(dtype):
+        return element
+    if not element.dtype.is_float or element.dtype.is_float8:
+        element = build.cast(element, DType.float32)
+    limits = float(dtype.info.lowest), float(dtype.info.highest)
+    low, high = (build.const(limit, element.dtype) for limit in limits)
+    below = build.select(build.lt(element, low), low, element)
+    return build.select(build.gt(element, high), high, below)
+
+
+@cache
+def _ends_at_highest(dtype: DType) -> bool:
+    """Whether PyTorch rounds infinity to a number."""
+    return bool(torch.tensor(math.inf).to(torch_dtype(dtype)).float().isfinite())
 
 
 def constant(value: float, dtype: DType) -> Expr:

@@ -16,7 +16,7 @@ from tedsl.expr import build
 from tedsl.expr.nodes import Const, Expr
 from tedsl.expr.wider import holds
 from tedsl.tensor.tensor import Tensor, read
-from tedsl.torch.elements.dtypes import constant
+from tedsl.torch.elements.dtypes import constant, saturated
 
 Size: TypeAlias = "int | Expr"
 Index: TypeAlias = "int | Expr"
@@ -91,7 +91,7 @@ def cast_to(value: Value, dtype: DType) -> Value:
     read_wider = value.work == 0 and value.dtype.is_float and holds(dtype, value.dtype)
 
     def element(i: Indices) -> Expr:
-        return build.rounded(value.element(i), dtype)
+        return build.rounded(saturated(value.element(i), dtype), dtype)
 
     return Value(value.shape, dtype, element, None, 0 if read_wider else value.work + 1)
 

@@ -47,7 +47,8 @@ def convolution(
     """A sum over a window and the channels of a group, of which padding is left out."""
     del output_padding
     spatial = weight.rank - 2
-    if x.rank != weight.rank or not 1 <= spatial <= 3 or numbers(x.shape[1:]) is None:
+    known = numbers((*x.shape[1:], *weight.shape)) is not None
+    if x.rank != weight.rank or not 1 <= spatial <= 3 or not known:
         raise NotTaken("a convolution without a batch, or of sizes known at the call only")
     steps = [spread(each, spatial) for each in (stride, padding, dilation)]
     window = Window(context, x, weight, steps, groups)
@@ -117,7 +118,7 @@ class Window:
 
     def plain(self) -> Value:
         """Each window of the input."""
-        outputs, within = numbers(self.weight.shape[:2]) or (1, 1)
+        outputs, within, *_ = map(int, self.weight.shape)
         each = outputs // self.groups
         c = self.context.axis(within, "c")
         kernel = [self.context.axis(n, f"r{d}") for d, n in enumerate(self.weight.shape[2:])]
@@ -139,11 +140,10 @@ class Window:
         division by the stride (a phase) this is a plain convolution with those taps, and what is
         computed are the phases side by side.
         """
-        inputs, each = numbers(self.weight.shape[:2]) or (1, 1)
+        inputs, each, *taps = map(int, self.weight.shape)
         within = inputs // self.groups
         result = self.context.shape()
-        lengths = numbers(result[2:]) or ()
-        taps = numbers(self.weight.shape[2:]) or ()
+        lengths = map(int, result[2:])
         phases = [
             Phases(*given)
             for given in zip(self.stride, self.padding, self.dilation, taps, lengths, strict=True)
@@ -151,8 +151,7 @@ class Window:
         c = self.context.axis(within, "c")
         kernel = [self.context.axis(phase.count, f"r{d}") for d, phase in enumerate(phases)]
         weight = self._in_phases(phases)
-        sizes = numbers(self.x.shape[2:]) or ()
-        ends = [phase.ends(size) for phase, size in zip(phases, sizes, strict=True)]
+        ends = [phase.ends(int(n)) for phase, n in zip(phases, self.x.shape[2:], strict=True)]
         source = self._padded(ends)
         kinds = [phase.stride for phase in phases]
 

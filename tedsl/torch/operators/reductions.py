@@ -306,7 +306,7 @@ MOST_BOUNDS = 1024
     Family.REDUCTION,
     aten.bucketize.Tensor,
     aten.searchsorted.Tensor,
-    limits=f"at most {MOST_BOUNDS} bounds",
+    limits=f"at most {MOST_BOUNDS} bounds, of which NaN is the highest",
 )
 def bucketize(context: Context, *arguments: Any) -> Value:
     """How many bounds lie below each element; the same number as PyTorch's search among them."""
@@ -332,8 +332,10 @@ def bucketize(context: Context, *arguments: Any) -> Value:
         place = axis if order is None else context.index(order, (*row, axis), count)
         bound = lines[(*row, place)]
         pair = build.cast(bound, kind), build.cast(given[i], kind)
-        beyond = build.gt(*pair) if right else build.ge(*pair)
-        return reduce.sum(build.const(1, result), axis, where=build.logical_not(beyond))
+        below = build.le(*pair) if right else build.lt(*pair)
+        if kind.is_float:  # the order of a sort, in which NaN is last; an element that is NaN is
+            below = build.logical_or(below, build.ne(pair[1], pair[1]))  # beyond NaN, too
+        return reduce.sum(build.const(1, result), axis, where=below)
 
     return context.stage(x.shape, element)
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tedsl.expr.nodes import Expr
-from tedsl.tensor import math, reduce
+from tedsl.tensor import math as functions
+from tedsl.tensor import reduce
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
 from tedsl.tensor.tensor import Tensor
@@ -26,6 +27,7 @@ __all__ = [
     "strided_set",
     "trilu",
 ]
+math: Any = functions
 
 
 def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: Any = 0, axis: int = 0) -> Tensor:
