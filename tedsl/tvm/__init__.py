@@ -79,12 +79,18 @@ def _load(module: ModuleType) -> None:
     Raises:
         ModuleNotFoundError: it means nothing; an ExprError that says what to write instead.
     """
-    holder, _, name = module.__name__.rpartition(".")
+    path, _, name = module.__name__.rpartition(".")
+    holder, modules = sys.modules[path], importlib.import_module("tedsl.tvm.modules")
     try:
-        sys.modules[module.__name__] = getattr(sys.modules[holder], name)
+        found = getattr(holder, name)
     except ExprError as error:
-        made = also(ExprError, ModuleNotFoundError)
-        raise made(error.reason, facts=error.facts, hint=error.hint) from None
+        if name not in modules.FILES or isinstance(holder, modules.Absent):
+            made = also(ExprError, ModuleNotFoundError)
+            raise made(error.reason, facts=error.facts, hint=error.hint) from None
+        found = modules.File(module.__name__, holder)
+    if not isinstance(found, ModuleType) and name in modules.FILES:
+        found = modules.File(module.__name__, holder, found)
+    sys.modules[module.__name__] = found
 
 
 def _made(spec: ModuleSpec) -> None:

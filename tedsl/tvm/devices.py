@@ -6,8 +6,10 @@ A kernel here runs where its arrays are; a device says where `nd.array` puts one
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any
 
 from tedsl.runtime.like_module import Device
@@ -81,3 +83,11 @@ def target_of_cuda(model: str = "", options: str = "", arch: str | None = None) 
         arch: the architecture.
     """
     return Target(f"cuda {options}".strip(), arch)
+
+
+def llvm_version_major(allow_none: bool = False) -> int:
+    """The version of LLVM that code for the processor is made by."""
+    return int(importlib.import_module("llvmlite.binding").llvm_version_info[0])
+
+
+codegen = SimpleNamespace(llvm_version_major=llvm_version_major)

@@ -37,6 +37,7 @@ NAMES: dict[str, Mapping[str, str]] = {
         "ndarray": "tedsl.tvm.nd",
     },
     "target": {
+        "codegen": "tedsl.tvm.devices:codegen",
         "Target": "tedsl.target:Target",
         "build_config": "tedsl.tvm.transform:build_config",
         "create": "tedsl.target:Target",
@@ -59,6 +60,77 @@ def located(place: str) -> Any:
     module, _, attribute = place.partition(":")
     loaded = importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded
+
+
+FILES = frozenset(
+    (
+        "autodiff",
+        "batch_matmul",
+        "batch_norm",
+        "broadcast",
+        "conv1d",
+        "conv1d_transpose",
+        "conv2d",
+        "conv2d_transpose",
+        "conv3d",
+        "conv3d_transpose",
+        "dense",
+        "depth_to_space",
+        "depthwise_conv2d",
+        "dilate",
+        "einsum",
+        "elemwise",
+        "flatten",
+        "group_conv2d",
+        "group_norm",
+        "injective",
+        "instance_norm",
+        "layer_norm",
+        "local_response_norm",
+        "mapping",
+        "math",
+        "nn",
+        "pad",
+        "pooling",
+        "prelu",
+        "reduction",
+        "rms_norm",
+        "scan",
+        "softmax",
+        "space_to_depth",
+        "tensor",
+        "transform",
+        "upsampling",
+        "utils",
+        "winograd_util",
+    )
+)
+"""Files of TVM's packages, whose names are also those of the package around them."""
+
+
+class File(ModuleType):
+    """A file of TVM's packages, for imports by its path: it has the names of the package.  Where an
+    operator has the name of its file, it is that, too."""
+
+    __path__: MutableSequence[str] = []  # noqa: RUF012
+
+    def __init__(self, name: str, holder: Any, operator: Any = None) -> None:
+        super().__init__(name)
+        self._holder, self._operator = holder, operator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._holder, name) if self._operator is None else self._named(name)
+
+    def _named(self, name: str) -> Any:
+        """The operator by its name, which may be that of this file."""
+        own = self.__name__.rpartition(".")[2]
+        return self._operator if name == own else getattr(self._holder, name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """What the operator of this name gives."""
+        if self._operator is None:
+            raise TypeError(f"{self.__name__} is a file, no operator")
+        return self._operator(*args, **options)
 
 
 class Absent(ModuleType):

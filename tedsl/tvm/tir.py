@@ -4,7 +4,8 @@ of expressions, which `isinstance` knows and a call builds."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, MutableSequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,6 +140,9 @@ __all__ = [
     "decl_buffer",
     "nextafter",
 ]
+__path__: MutableSequence[str] = []
+_FILES = ("buffer", "expr", "function", "op", "stmt")
+"""TVM's files, which are one here: `tir.expr` has the names of `tir`."""
 
 
 def decl_buffer(shape: Any, dtype: Any = None, name: str = "buffer", **options: Any) -> Any:
@@ -215,6 +219,8 @@ def __getattr__(name: str) -> Any:
     """A class of expressions, or the name in `te`."""
     if name in _KINDS:
         return globals().setdefault(name, Kind(name, *_KINDS[name]))
+    if name in _FILES:
+        return sys.modules[__name__]
     if name in _STATEMENTS:
         raise no_attribute("tvm.tir", name, tuple, _STATEMENTS)
     return of_te(name)

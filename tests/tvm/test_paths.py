@@ -44,6 +44,37 @@ def test_imports(path: str, names: str) -> None:
         assert hasattr(found, name)
 
 
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("topi.nn.pad", "pad mirror_pad"),
+        ("topi.nn.conv2d", "conv2d conv2d_nchw"),
+        ("topi.nn.softmax", "softmax log_softmax"),
+        ("topi.nn.elemwise", "relu leaky_relu"),
+        ("topi.nn.depthwise_conv2d", "depthwise_conv2d_nchw"),
+        ("topi.nn.pooling", "pool2d global_pool"),
+        ("topi.nn.utils", "get_pad_tuple"),
+        ("topi.reduction", "sum argmax"),
+        ("topi.broadcast", "add broadcast_to"),
+        ("topi.transform", "matrix_set_diag reshape strided_set"),
+        ("topi.cuda.injective", "schedule_injective"),
+        ("topi.x86.dense", "dense schedule_dense"),
+        ("te.autodiff", "gradient"),
+        ("te.operation", "ComputeOp"),
+        ("tir.expr", "IntImm Add"),
+        ("target.codegen", "llvm_version_major"),
+    ],
+)
+def test_files_of_tvm(path: str, names: str) -> None:
+    """A file has the names of the package around it, and the operator of its name stays one."""
+    found = importlib.import_module(f"tedsl.tvm.{path}")
+    for name in names.split():
+        assert callable(getattr(found, name))
+    x = te.placeholder((2, 3), name="x")
+    assert topi.nn.pad(x, (1, 1)).op.name and topi.nn.softmax(x).shape[0] == 2
+    assert tvm.target.codegen.llvm_version_major() >= 15
+
+
 def test_the_parts_of_tedsl_are_loaded_once() -> None:
     assert importlib.import_module("tedsl.tvm.te.schedule") is tvm_schedule
     assert tvm.te.tensor.Tensor is te.Tensor and tvm.te.operation.ComputeOp is te.ComputeOp

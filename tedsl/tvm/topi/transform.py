@@ -5,6 +5,7 @@ Each is one `te.compute`, whose tag says that it reads an element of each input 
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce as fold
@@ -464,3 +465,10 @@ def cumsum(
     they are exclusive."""
     flat = reshape(data, (prod(data.shape),)) if axis is None else data
     return indexing.cumsum(flat, axis or 0, bool(exclusive), dtype=dtype)
+
+
+def __getattr__(name: str) -> Any:
+    """An operator that is in another file here."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("tedsl.tvm.topi"), name)
