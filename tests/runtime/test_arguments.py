@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_kernels import buffer, kernel, module
 
+import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Binary, BinaryOp, Const, Expr, Var
@@ -44,6 +45,17 @@ def test_outputs_are_made_and_returned() -> None:
     run = fixed()
     assert np.array_equal(run(A, B), A + 1)
     assert np.array_equal(run(A, B), A + 1)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", "uint16"), ("float8_e5m2", "uint8")])
+def test_bits_of_a_short_float_are_viewed(dtype: str, bits: str) -> None:
+    """Converted, they would be other numbers."""
+    x = te.placeholder((4,), dtype, name="x")
+    y = te.compute((4,), lambda i: te.cast(x[i], "float32") * 2.0, name="y")
+    kernel, given = te.build(y, target="cpu"), np.ones(4, dtype)
+    with pytest.raises(BackendError, match=rf"is {bits}, (.|\n)*x\.view\(ml_dtypes\.{dtype}\)"):
+        kernel(given.view(bits))
+    np.testing.assert_array_equal(kernel(given.view(bits).view(dtype)), 2.0)
 
 
 def test_out_is_filled_and_returned() -> None:

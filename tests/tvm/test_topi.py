@@ -37,6 +37,13 @@ C = drawn(1, 4, 9, 9)
 N = drawn(2, 2, kind="int32")
 ONES = np.ones((2, 3), "f4")
 BN = [drawn(4) + 0.1 for _ in range(4)]
+MEAN, VAR = C.mean((0, 2, 3)), C.var((0, 2, 3))
+TRAINED = [
+    ref.batch_norm(C, *BN[:2], MEAN, VAR, 1, 1e-5, True, True)[0],
+    0.8 * BN[2] + 0.2 * MEAN,
+    0.8 * BN[3] + 0.2 * VAR,
+]
+NORMED = A[:, :, :] / np.sqrt((A * A).mean((1, 2), keepdims=True) + 0.5) * A[0]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +234,12 @@ D, T = drawn(4, 2, 3, 3), drawn(4, 3, 3, 3)
             [C],
         ),
         (
+            lambda *t: topi.nn.batch_norm(*t, 1, 1e-5, True, True, True, 0.2),
+            TRAINED,
+            [C, *BN],
+        ),
+        (lambda x, w: topi.nn.rms_norm(x, w, [1, -1], 0.5), NORMED, [A, A[0]]),
+        (
             lambda *t: topi.nn.batch_norm(*t, 1, 0.1, True, False)[0],
             ref.batch_norm(C, *BN, 1, 0.1, True, False)[0],
             [C, *BN],
@@ -355,6 +368,14 @@ DENSE[0, 1], DENSE[2, 0] = 2.0, 1.0
 )
 def test_places(make: Any, want: Any, arrays: Any) -> None:
     check(make, want, *(np.asarray(a) for a in arrays))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
+def test_folds_are_one_stage_of_the_dtype_of_the_data(dtype: str) -> None:
+    x = te.placeholder((32, 4), dtype, name="x")
+    for fold in (topi.sum, topi.max, topi.prod):
+        made = fold(x)
+        assert len(made.op.reduce_axis) == 2 and str(made.dtype) == dtype
 
 
 def test_slices() -> None:

@@ -387,6 +387,10 @@ def _form_fault(array: ArrayView, buffer: Buffer, device_kind: str) -> tuple[str
         return reason, "", "reshape it"
     if array.dtype != buffer.dtype:
         how = f"x.to(torch.{buffer.dtype})" if torch else f"x.astype({buffer.dtype.value!r})"
+        bits = {DType.uint8: buffer.dtype.is_float8, DType.uint16: buffer.dtype is DType.bfloat16}
+        if isinstance(array.dtype, DType) and bits.get(array.dtype, False):
+            kind = f"torch.{buffer.dtype}" if torch else f"ml_dtypes.{buffer.dtype}"
+            how += f", or x.view({kind}) where these are its bits"
         return f"is {array.dtype}, {buffer.dtype} expected", "", f"convert it: {how}"
     if array.device.kind != device_kind:
         where = {"cpu": " in host memory", "cuda": " on the GPU"}[device_kind]

@@ -70,7 +70,8 @@ def _reduction(name: str) -> Callable[..., Tensor]:
         def element(*indices: Any) -> Any:
             at: dict[int, Any] = {**dict(zip(kept, indices, strict=True)), **folded}
             value = data[tuple(at[n] for n in range(data.ndim))]
-            return math.cast(folds(value, axis=list(folded.values())), data.dtype)
+            own = {"dtype": data.dtype} if name in ("sum", "prod") else {}
+            return folds(value, axis=list(folded.values()), **own)
 
         return compute(shape, element, name=f"{data.name}_red")
 

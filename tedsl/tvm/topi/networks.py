@@ -273,18 +273,45 @@ def batch_norm(
     epsilon: float | None = None,
     center: bool | None = None,
     scale: bool | None = None,
+    training: bool | None = None,
+    momentum: float | None = None,
     **_: object,
 ) -> list[Tensor]:
-    """The data, each channel normalised by its running mean and variance; and these."""
+    """The data, each channel normalised by its running mean and variance; and these.  In training
+    by those of the batch, to which the running ones move by `momentum`."""
     at = (1 if axis is None else axis) % data.ndim
     eps = 1e-5 if epsilon is None else epsilon
+    mean, var = moving_mean, moving_var
+    if training:
+        mean, var = _moments(data, [n for n in range(data.ndim) if n != at])
 
     def element(value: Any, c: Any) -> Any:
-        found = (value - moving_mean(c)) / math.sqrt(moving_var(c) + eps)
+        found = (value - mean(c)) / math.sqrt(var(c) + eps)
         found = found if scale is False else found * gamma(c)
         return found if center is False else found + beta(c)
 
-    return [_along(data, at, element, "T_batch_norm"), moving_mean, moving_var]
+    made = _along(data, at, element, "T_batch_norm")
+    if not training:
+        return [made, moving_mean, moving_var]
+    share = 0.1 if momentum is None else momentum
+
+    def moved(old: Tensor, new: Tensor) -> Tensor:
+        return compute(old.shape, lambda c: old(c) * (1 - share) + new(c) * share, name="T_moving")
+
+    return [made, moved(moving_mean, mean), moved(moving_var, var)]
+
+
+def rms_norm(data: Tensor, weight: Tensor, axis: Ints, epsilon: float = 1e-5) -> Tensor:
+    """Divided by the root of the mean square over dimensions, times `weight` of these."""
+    over = sorted({at % data.ndim for at in ([axis] if isinstance(axis, int) else axis)})
+    square = _mean(data, over, lambda value, _: value * value, "square")
+    kept = [n for n in range(data.ndim) if n not in over]
+
+    def element(*i: Any) -> Any:
+        found = data(*i) * _OF_ANY.rsqrt(square(*(i[n] for n in kept)) + epsilon)
+        return math.cast(found * weight(*(i[n] for n in over)), data.dtype)
+
+    return compute(data.shape, element, name="T_rms_norm", tag=INJECTIVE)
 
 
 def layer_norm(
@@ -316,27 +343,37 @@ def group_norm(
     return norms.group_norm(data, num_groups, gamma, beta, epsilon, layout="channels_first")
 
 
+def _mean(
+    x: Tensor, over: Sequence[int], value: Callable[[Any, Sequence[Any]], Any], name: str
+) -> Tensor:
+    """The mean over dimensions of `value` of each element and its indices along the others."""
+    kept = [n for n in range(x.ndim) if n not in over]
+    size = prod(x.shape[n] for n in over)
+    axes = {n: reduce_axis((0, x.shape[n]), f"k{n}") for n in over}
+
+    def element(*i: Any) -> Any:
+        at = dict(zip(kept, i, strict=True)) | axes
+        total = reduce.sum(value(x(*(at[n] for n in range(x.ndim))), i), axis=list(axes.values()))
+        return total / math.cast(size, total.dtype)
+
+    return compute([x.shape[n] for n in kept], element, name=name)
+
+
+def _moments(x: Tensor, over: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The mean and the variance over dimensions."""
+    mean = _mean(x, over, lambda value, _: value, "mean")
+    var = _mean(x, over, lambda value, i: (value - mean(*i)) * (value - mean(*i)), "var")
+    return mean, var
+
+
 def _normalised(
     x: Tensor, over: list[int], own: list[int], gamma: Any, beta: Any, epsilon: float
 ) -> Tensor:
     kept = [n for n in range(x.ndim) if n not in over]
-    size = prod(x.shape[n] for n in over)
-
-    def mean_of(value: Callable[[Any], Any], name: str) -> Tensor:
-        axes = {n: reduce_axis((0, x.shape[n]), f"k{n}") for n in over}
-
-        def element(*i: Any) -> Any:
-            at = dict(zip(kept, i, strict=True)) | axes
-            total = reduce.sum(value([at[n] for n in range(x.ndim)]), axis=list(axes.values()))
-            return total / math.cast(size, total.dtype)
-
-        return compute([x.shape[n] for n in kept], element, name=name)
+    mean, var = _moments(x, over)
 
     def at_kept(tensor: Tensor, i: Any) -> Any:
         return tensor(*(i[n] for n in kept))
-
-    mean = mean_of(lambda i: x(*i), "mean")
-    var = mean_of(lambda i: (x(*i) - at_kept(mean, i)) * (x(*i) - at_kept(mean, i)), "var")
 
     def element(*i: Any) -> Any:
         found = (x(*i) - at_kept(mean, i)) * _OF_ANY.rsqrt(at_kept(var, i) + epsilon)
@@ -433,7 +470,6 @@ def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW") -> Tenso
     return compute([sizes[d] for d in layout], element, name="space_to_depth", tag=INJECTIVE)
 
 
-rms_norm = norms.rms_norm
 fast_softmax = softmax
 
 
