@@ -196,6 +196,37 @@ def _is_offset(index: Expr, axis: Axis) -> bool:
 def _joined(stage: StagePlan, given: StagePlan) -> StagePlan:
     """The stage without the splits and fuses among the dimensions of its tile, but for those of
     loops that the user vectorized."""
+    stage = _undone(stage, given)
+    while (fewer := _beside(stage, given)) is not None:
+        stage = fewer
+    return stage
+
+
+def _beside(stage: StagePlan, given: StagePlan) -> StagePlan | None:
+    """The stage with two dimensions of its tile as one, where a loop was split from outside of
+    another one's: i = (io * 8 + a) * 4 + b; None where there are none."""
+    inside = {r.outer: r for r in stage.relations if isinstance(r, Split)}
+    for relation in stage.relations:
+        if not isinstance(relation, Split) or relation.parent not in inside:
+            continue
+        around = inside[relation.parent]
+        factors = [None if r.factor is None else constant(r.factor) for r in (relation, around)]
+        old = relation.inner, around.inner
+        if None in factors or not all(_is_dimension(stage, axis) for axis in old):
+            continue
+        if all(_is_chosen(given, axis) for axis in old):
+            continue
+        lane = Axis(around.inner.name, around.inner.kind, None, around.inner.dtype)
+        both = as_index(prod(factor or 1 for factor in factors))
+        split = replace(around, outer=relation.outer, inner=lane, factor=both)
+        stage = _replaced(stage, old, (lane,))
+        rest = (split if r is around else r for r in stage.relations if r is not relation)
+        return replace(stage, relations=tuple(rest))
+    return None
+
+
+def _undone(stage: StagePlan, given: StagePlan) -> StagePlan:
+    """The stage without the splits and fuses of which all axes are dimensions of its tile."""
     for relation in reversed(stage.relations):
         match relation:
             case Split(parent=parent, outer=outer, inner=inner):
