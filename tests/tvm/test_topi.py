@@ -378,6 +378,25 @@ def test_folds_are_one_stage_of_the_dtype_of_the_data(dtype: str) -> None:
         assert len(made.op.reduce_axis) == 2 and str(made.dtype) == dtype
 
 
+def test_what_topi_asks_of_shapes() -> None:
+    utils = topi.utils
+    assert utils.ravel_index((1, 2), (3, 4)) == 6 and utils.unravel_index(6, (3, 4)) == [1, 2]
+    assert utils.get_max_power2_factor(48) == 16 and utils.get_max_power2_factor(48, 8) == 8
+    assert utils.is_empty_shape((3, 0)) and not utils.is_empty_shape((3,))
+    assert utils.get_pad_tuple1d(1, (3,)) == (1, 1)
+    for made, want in ((utils.const_matrix(A[0]), A[0]), (utils.const_vector(V), V)):
+        np.testing.assert_array_equal(te.evaluate(made, {})[0], want)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("sort", "te.extern"), ("scatter_nd", "s.T..scatter"), ("cpp", "Python")]
+)
+def test_what_is_left_out_says_what_to_write(name: str, words: str) -> None:
+    for where in (topi, topi.nn):
+        with pytest.raises(te.ExprError, match=rf"has no attribute '{name}'(.|\n)*{words}"):
+            getattr(where, name)
+
+
 def test_slices() -> None:
     for begin, end, strides, mode in (
         ([0, 2, 3], [2, -4, 0], [1, -1, -2], "end"),

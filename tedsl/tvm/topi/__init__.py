@@ -53,6 +53,21 @@ _TARGETS = {
     "x86": "cpu",
 }
 """The modules of schedules for targets, and where each runs; the others where the default is."""
+_CALLED = "call NumPy's or PyTorch's by te.extern(shape, inputs, function)"
+_FOLDED = "write te.sum(updates[k], axis=k, where=indices[k] == i); s[T].scatter runs it by points"
+_RESIZED = "write te.compute over computed indices; topi.nn.upsampling takes the nearest"
+_RAGGED = "write te.sum over te.reduce_axis((indptr[i], indptr[i + 1])) of the values"
+_ELSEWHERE = {
+    **dict.fromkeys(("argsort", "argwhere", "sort", "topk", "unique", "vision"), _CALLED),
+    **dict.fromkeys(("searchsorted",), "write te.sum over the bounds, where=bounds[k] < x[i]"),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_elements", "scatter_nd"), _FOLDED),
+    **dict.fromkeys(("image", "resize", "resize2d"), _RESIZED),
+    **dict.fromkeys(("sparse", "sparse_dense"), _RAGGED),
+    "cumprod": "write te.scan, as te.nn.cumsum is one of sums",
+    "pool_grad": "write te.gradient of what topi.nn.pool2d gives",
+    "cpp": "write topi.<name>: all operators are Python here",
+}
+"""Operators that are left out, with what to write instead."""
 _OTHERS = "write te.compute(shape, lambda ...), or one of te.nn: {}"
 Along = int | Sequence[int] | None
 
@@ -157,7 +172,7 @@ def _named(where: str, name: str) -> Any:
     operators = importlib.import_module("tedsl.nn").__all__
     listed += [f"te.nn.{each}" for each in operators]
     others = _OTHERS.format(", ".join(operators))
-    raise no_attribute(where, name, lambda: listed, otherwise=others)
+    raise no_attribute(where, name, lambda: listed, _ELSEWHERE, otherwise=others)
 
 
 _KNOWN: dict[str, Any] = {

@@ -296,7 +296,10 @@ def batch_norm(
     share = 0.1 if momentum is None else momentum
 
     def moved(old: Tensor, new: Tensor) -> Tensor:
-        return compute(old.shape, lambda c: old(c) * (1 - share) + new(c) * share, name="T_moving")
+        def element(c: Any) -> Any:
+            return old(c) * (1 - share) + new(c) * share
+
+        return compute(old.shape, element, name="T_moving")
 
     return [made, moved(moving_mean, mean), moved(moving_var, var)]
 

@@ -21,7 +21,8 @@ from tedsl.tensor import math, reduce
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
 from tedsl.tensor.tensor import Tensor
-from tedsl.tvm.topi.shapes import get_const_int
+from tedsl.tvm.topi.shapes import get_const_int, ravel_index
+from tedsl.tvm.topi.shapes import unravel_index as unravelled
 from tedsl.tvm.topi.tag import BROADCAST, ELEMWISE, INJECTIVE
 
 __all__ = [
@@ -78,30 +79,13 @@ def _axis(a: Tensor, axis: int, name: str, room: int = 0) -> int:
     return axis % rank
 
 
-def _flat(indices: Shape, shape: Shape) -> Any:
-    """The place of an element in row-major order."""
-    place: Any = 0
-    for index, extent in zip(indices, shape, strict=True):
-        place = place * extent + index
-    return place
-
-
-def _indices(place: Any, shape: Shape) -> tuple[Any, ...]:
-    """The indices of the element at a place."""
-    found: list[Any] = []
-    for extent in reversed(shape):
-        found.append(place % extent)
-        place = place // extent
-    return tuple(reversed(found))
-
-
 def reshape(a: Tensor, newshape: Shape) -> Tensor:
     """The elements in row-major order with other extents; one may be -1, for what is left."""
     shape: list[Any] = list(newshape)
     if -1 in [n for n in shape if isinstance(n, int)]:
         rest = prod(n for n in shape if not isinstance(n, int) or n != -1)
         shape[shape.index(-1)] = prod(a.shape) // rest
-    return _moved(shape, lambda *i: a(*_indices(_flat(i, shape), a.shape)), "T_reshape")
+    return _moved(shape, lambda *i: a(*unravelled(ravel_index(i, shape), a.shape)), "T_reshape")
 
 
 def flatten(data: Tensor) -> Tensor:
@@ -110,7 +94,7 @@ def flatten(data: Tensor) -> Tensor:
     shape = (data.shape[0], prod(rest))
 
     def element(i: Any, j: Any) -> Any:
-        return data(i, *_indices(j, rest))
+        return data(i, *unravelled(j, rest))
 
     return _moved(shape, element, "tensor")
 
@@ -369,7 +353,7 @@ def unravel_index(indices: Tensor, shape: Tensor | Shape) -> Tensor:
     extents = [shape(n) for n in range(rank)] if isinstance(shape, Tensor) else list(shape)
 
     def element(n: Any, *i: Any) -> Any:
-        found = _indices(indices(*i), extents)
+        found = unravelled(indices(*i), extents)
         value = found[-1]
         for at in reversed(range(rank - 1)):
             value = math.select(n == at, found[at], value)
