@@ -44,8 +44,8 @@ class FactMethods(StageHandle):
 
     @property
     def iter_var_attrs(self) -> Mapping[Axis, Mark]:
-        """How loops run that do not simply run."""
-        return self.plan.marks
+        """How each loop runs."""
+        return {axis: self.plan.mark(axis) for axis in (*self.plan.leaf_axes, *self.plan.marks)}
 
     @property
     def attach_ivar(self) -> Axis | None:
