@@ -119,12 +119,8 @@ class File(ModuleType):
         self._holder, self._operator = holder, operator
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._holder, name) if self._operator is None else self._named(name)
-
-    def _named(self, name: str) -> Any:
-        """The operator by its name, which may be that of this file."""
-        own = self.__name__.rpartition(".")[2]
-        return self._operator if name == own else getattr(self._holder, name)
+        own = self._operator is not None and name == self.__name__.rpartition(".")[2]
+        return self._operator if own else getattr(self._holder, name)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """What the operator of this name gives."""
