@@ -96,7 +96,7 @@ _PLUS_ONE = """{{
 	add.s32 {to}, %tedsl, 1;
 	}}"""
 _PAIR = re.compile(
-    r"^(\s*)(cvt\.rn\.satfinite\.(?:relu\.)?e\dm\dx2\.f\w+\s+)(%rs\d+)(,[^;]+);", re.MULTILINE
+    r"^(\s*)(cvt\.rn\.satfinite\.(?:\w+\.)?e\dm\dx2\.f\w+\s+)(%rs\d+)(,[^;]+);", re.MULTILINE
 )
 _KEPT_APART = """{{
 	.reg .b16 %tedsl;
