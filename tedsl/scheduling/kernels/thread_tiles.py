@@ -197,12 +197,12 @@ def _joined(stage: StagePlan, given: StagePlan) -> StagePlan:
     """The stage without the splits and fuses among the dimensions of its tile, but for those of
     loops that the user vectorized."""
     stage = _undone(stage, given)
-    while (fewer := _beside(stage, given)) is not None:
+    while (fewer := _reassociated(stage, given)) is not None:
         stage = fewer
     return stage
 
 
-def _beside(stage: StagePlan, given: StagePlan) -> StagePlan | None:
+def _reassociated(stage: StagePlan, given: StagePlan) -> StagePlan | None:
     """The stage with two dimensions of its tile as one, where a loop was split from outside of
     another one's: i = (io * 8 + a) * 4 + b; None where there are none."""
     inside = {r.outer: r for r in stage.relations if isinstance(r, Split)}
