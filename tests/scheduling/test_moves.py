@@ -172,6 +172,19 @@ def test_reverse_compute_inline_moves_guests():
     assert replays(s, c.D)
 
 
+def test_reverse_compute_inline_keeps_rows_aligned():
+    A = te.placeholder((9, 7), name="A")
+    B = te.compute((9, 7), lambda i, j: A[i, j] + 1, name="B")
+    C = te.compute((7, 9), lambda x, y: B[y, x] * B[y, x], name="C")
+    D = te.compute((7, 9), lambda x, y: C[x, y] - 1, name="D")
+    s = te.create_schedule(D)
+    s[C].storage_align(s[C].op.axis[0], 16, 3)
+    s[C].reverse_compute_inline()
+    assert [each.axis for each in s[C].plan.aligned] == [s[C].op.axis[0]]
+    assert agrees(s)
+    assert replays(s, D)
+
+
 def test_reverse_compute_inline_refusals():
     m = matmul()
     s = te.create_schedule(m.D)

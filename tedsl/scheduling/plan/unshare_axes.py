@@ -136,6 +136,7 @@ def _renamed(stage: StagePlan, clones: dict[Axis, Axis]) -> StagePlan:
         leaf_axes=tuple(own(a) for a in stage.leaf_axes),
         marks={own(a): mark for a, mark in stage.marks.items()},
         relations=tuple(_relation(r, moves) for r in stage.relations),
+        aligned=tuple(replace(each, axis=own(each.axis)) for each in stage.aligned),
     )
 
 

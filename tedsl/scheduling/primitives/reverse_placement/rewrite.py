@@ -254,10 +254,12 @@ def reverse_compute_inline(plan: Plan, call: Call) -> Plan:
     axes = tuple(axis for axis in map(back.get, op.axes) if isinstance(axis, Axis))
     bodies = tuple(substitute(body, back) for body in op.bodies)
     whole = replace(op, axes=axes, bodies=bodies)
+    now = dict(zip(op.axes, axes, strict=True))
     after = after.with_stage(
         replace(
             reader,
             op=whole,
+            aligned=tuple(replace(each, axis=now[each.axis]) for each in reader.aligned),
             leaf_axes=producer.leaf_axes,
             relations=producer.relations,
             marks=producer.marks,
