@@ -431,3 +431,22 @@ def test_what_belongs_to_a_scan() -> None:
     s = te.create_schedule(D)
     with refused(s, "scan"):
         s[D].compute_last(R)
+
+
+def test_last_programs_of_a_part_of_its_own_grid():
+    """No end of leaders: the parts run in the grid of a stage that their last programs would
+    compute."""
+    A = te.placeholder((8, 8), name="A")
+    P = te.compute((8, 8), lambda i, j: A[i, j] + 1, name="P")
+    k = te.reduce_axis((0, 8), name="k")
+    S = te.compute((8,), lambda i: te.sum(P[i, k], axis=k), name="S")
+    B = te.compute((8, 8), lambda i, j: A[i, j] * 2, name="B")
+    s = te.create_schedule([S, B])
+    for stage, tags in ((P, "xy"), (B, "xy"), (S, "x")):
+        for axis, tag in zip(s[stage].op.axis, tags, strict=True):
+            s[stage].bind(axis, f"blockIdx.{tag}")
+    s[P].compute_with(s[B])
+    s[S].compute_last(s[P])
+    for other in (P, S):
+        with refused(s, f"{other.name} runs together with B", "compute_root()"):
+            s[B].compute_last(s[other])

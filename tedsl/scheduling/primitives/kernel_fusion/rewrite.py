@@ -8,7 +8,7 @@ from typing import assert_never
 from tedsl.errors import Fact
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.kernels.tree import guests, shared_loops
+from tedsl.scheduling.kernels.tree import guests, leader_of, shared_loops
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -103,6 +103,13 @@ def compute_last(plan: Plan, call: Call, target: str) -> Plan:
     leader = looped_stage(plan, call, target)
     require_own_nest(plan, call, stage, _loops(leader, stage))
     require_no_options(plan, call, stage, "the leader", _loops(leader, stage))
+    if leader.name != stage.name and leader_of(plan, leader).name == stage.name:
+        raise call.refuse(
+            plan,
+            f"{leader.name} runs together with {stage.name}: its programs are those of {stage.name}",
+            facts=_loops(leader, stage),
+            hint=f"first call s[{leader.name}].compute_root(), or name another stage",
+        )
     after = plan.with_stage(replace(stage, placement=LastBlock(target)))
     found = last_problem(after)
     if found is not None:
