@@ -2,13 +2,25 @@
 long reductions split with `rfactor` into partial results on all threads.
 
 A strip of neighbouring results accumulates row by row.  The rows of a part lie together in memory.
+Long sums are sums of the sums of runs, as in pairwise summation: the error of a sum grows with the
+terms that one accumulator adds (N. Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 """
 
 from __future__ import annotations
 
-from tedsl.expr.nodes import Axis
+import math
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis, BinaryOp, Reduce
 from tedsl.schedules.analysis.groups import Group, crossed_row
-from tedsl.schedules.analysis.nests import among, any_order, first, is_reduction, reduce_axes
+from tedsl.schedules.analysis.nests import (
+    among,
+    any_order,
+    computed,
+    first,
+    is_reduction,
+    reduce_axes,
+)
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.tasks import SMALL, spread
 from tedsl.schedules.devices import cpu_of
@@ -26,6 +38,9 @@ AT_ONCE = 8
 # Elements of a part, and how many parts make a split worth it.
 PART = 1 << 18
 FEW_PARTS = 4
+# Terms from which a sum is one of runs, and the least and the most of a run.
+LONG_SUM = 512
+RUNS = 16, 128
 
 
 def fold_across(s: Schedule, group: Group) -> None:
@@ -37,6 +52,9 @@ def fold_across(s: Schedule, group: Group) -> None:
     if lane is None:
         return
     _split_long(s, view, group, lane)
+    view = definitions(s)
+    work = [volume((*view[name].axes, *view[name].reduce_axes)) for name in group.inner]
+    runs = {name: _in_runs(s, s[name]) for name in group.inner if is_reduction(view[name])}
     view = definitions(s)
     rows = [a for a in group.rows or () if a is not lane]
     columns = [a for a in root.axes if a is not lane and not among(a, rows)]
@@ -52,11 +70,13 @@ def fold_across(s: Schedule, group: Group) -> None:
             inner.compute_inline()
             continue
         inner.compute_at(stage, task)
-        mine = [a for a in op.axes if group.axes[name].get(a) is lane]
-        inner.reorder(*op.reduce_axes, *mine)
-        for axis in mine:
+        mine = {n: a for n, a in enumerate(op.axes) if group.axes[name].get(a) is lane}
+        inner.reorder(*op.reduce_axes, *mine.values())
+        for axis in mine.values():
             inner.vectorize(axis)
-    work = [volume((*view[name].axes, *view[name].reduce_axes)) for name in group.inner]
+        run = runs.get(name)
+        if run is not None:
+            _fold_run(run, inner, list(mine))
     if None in work or sum(n or 0 for n in work) > SMALL:
         stage.parallel(task)
 
@@ -92,20 +112,53 @@ def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     own = definitions(s)[partial.name]
     place = next(n for n, a in enumerate(op.axes) if group.axes[name].get(a) is lane)
-    _fold_part(s, partial, own, own.axes[1 + place])
+    _fold_part(s, partial, own, 1 + place)
 
 
-def _fold_part(s: Schedule, stage: Stage, op: ComputeOp, lane: Axis) -> None:
+def _fold_part(s: Schedule, stage: Stage, op: ComputeOp, place: int) -> None:
     """Unroll several rows into a strip of accumulators, then the next strip."""
-    rows = fused(stage, reduce_axes(stage))
+    lane = op.axes[place]
     width = pick(s, f"{stage.name}.width", (64, 128, 256), PART_WIDTH, extent_of(lane))
-    ko, ki = stage.split(rows, factor=AT_ONCE)
+    run = _in_runs(s, stage)
+    stage.parallel(op.axes[0])
+    if run is not None:
+        lo, li = stage.split(lane, factor=width)
+        over = reduce_axes(stage)[0]
+        stage.reorder(*(a for a in op.axes if a is not lane), over, lo, li)
+        stage.vectorize(li)
+        run.compute_at(stage, over)
+        stage, op = run, computed(run)
+        lane = op.axes[1 + place]
+    ko, ki = stage.split(fused(stage, reduce_axes(stage)), factor=AT_ONCE)
     lo, li = stage.split(lane, factor=width)
-    others = [a for a in op.axes if a is not lane]
-    stage.reorder(*others, ko, lo, ki, li)
+    stage.reorder(*(a for a in op.axes if a is not lane), ko, lo, ki, li)
     stage.unroll(ki)
     stage.vectorize(li)
-    stage.parallel(op.axes[0])
+
+
+def _in_runs(s: Schedule, stage: Stage) -> Stage | None:
+    """The sums of the runs of a long sum of floats, of about as many terms as there are runs."""
+    op = computed(stage)
+    body, length = op.bodies[0], volume(op.reduce_axes)
+    if not isinstance(body, Reduce) or body.reducer.operator is not BinaryOp.ADD:
+        return None
+    dtype = op.outputs[0].dtype
+    if length is None or length <= LONG_SUM or not dtype.is_float or not any_order(op):
+        return None
+    least, most = RUNS
+    run = min(most, max(least, 1 << (math.isqrt(length).bit_length() - 1)))
+    over, _ = stage.split(fused_folds(s, stage), factor=run)
+    return s[first(s.rfactor(stage.op.outputs[0], over))]
+
+
+def _fold_run(run: Stage, stage: Stage, places: Sequence[int]) -> None:
+    """Add up a run inside the loop over runs, in accumulators of its own."""
+    op = computed(run)
+    lanes = [op.axes[1 + place] for place in places]
+    run.compute_at(stage, reduce_axes(stage)[-1])
+    run.reorder(*op.reduce_axes, *lanes)
+    for lane in lanes:
+        run.vectorize(lane)
 
 
 def fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:

@@ -28,8 +28,18 @@ def cumsum(context: Context, x: Value, dim: int, *_: Any) -> Value:
     result = context.dtype()
     if x.rank == 0:
         return cast_to(x, result)
-    source = context.tensor(x)
-    return whole(nn_cumsum(source, axis=dim, dtype=result, name=f"{context.name}.scan"))
+    work = _accumulated_in(context, result)
+    source = context.tensor(x if x.dtype is result else cast_to(x, result))
+    sums = whole(nn_cumsum(source, axis=dim, dtype=work, name=f"{context.name}.scan"))
+    return cast_to(sums, result)
+
+
+def _accumulated_in(context: Context, dtype: DType) -> DType:
+    """What running sums and products of a type are kept in, as PyTorch's are (its `acc_type`):
+    float64 for float32 on the CPU, where each step's rounding would stay in all that follow."""
+    if dtype is DType.float32 and context.result.device.type == "cpu":
+        return DType.float64
+    return DType.float32 if dtype.is_short_float else dtype
 
 
 class Along:
@@ -106,7 +116,7 @@ def cumprod(context: Context, x: Value, dim: int, *_: Any) -> Value:
         return cast_to(x, result)
     if _empty(x):
         return filled(1, x.shape, result)
-    work = DType.float32 if result.is_short_float else result
+    work = _accumulated_in(context, result)
     along = Along(context, cast_to(cast_to(context.held(x), result), work), dim)
     (found,) = along.run(
         [work], lambda i: [along.term(i)], lambda before, i: [before[0] * along.term(i)]
@@ -169,7 +179,7 @@ def logcumsumexp(context: Context, x: Value, dim: int) -> Value:
     """The logarithm of the sum of exponentials up to each element."""
     if x.rank == 0 or _empty(x):
         return x
-    work = DType.float32 if x.dtype.is_short_float else x.dtype
+    work = _accumulated_in(context, x.dtype)
     along = Along(context, context.held(cast_to(x, work)), dim)
 
     def following(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:

@@ -106,7 +106,7 @@ def compute_last(plan: Plan, call: Call, target: str) -> Plan:
     if leader.name != stage.name and leader_of(plan, leader).name == stage.name:
         raise call.refuse(
             plan,
-            f"{leader.name} runs together with {stage.name}: its programs are those of {stage.name}",
+            f"{leader.name} runs together with {stage.name}, in the same programs",
             facts=_loops(leader, stage),
             hint=f"first call s[{leader.name}].compute_root(), or name another stage",
         )
