@@ -71,6 +71,10 @@ def test_wrong_results_are_noticed() -> None:
     assert "off by" in wrong(off, eager, exact) and not wrong(off, eager, exact, 2.0**-10)
     off[7] = torch.nan
     assert "finite" in wrong(off, eager, exact)
+    largest = torch.tensor([65504.0], dtype=torch.float16)
+    beyond, above = largest * 2, torch.tensor([65530.0], dtype=torch.float64)
+    assert not wrong(beyond, largest, above) and not wrong(largest, beyond, above)
+    assert "finite" in wrong(beyond - beyond, largest, above)
     assert "integers" in wrong(torch.tensor([1, 2]), torch.tensor([1, 3]), torch.tensor([1, 3]))
     assert "result 0 is" in wrong(eager[:5], eager, exact)
 
