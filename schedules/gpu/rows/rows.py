@@ -68,8 +68,9 @@ LOOSE_WARPS = ((1024, 1), (2048, 2))
 LOOPED = 8192
 # Elements of a row that is reduced in large pieces.
 LONG = 65536
-# Warps of an SM that work on skewed pieces, in programs whose registers are limited for that.
-RUNNING = 48
+# Registers for each element of a skewed piece: what is read, computed and folded of it.  As many
+# programs share an SM as its registers hold pieces of.
+REGISTERS = 5
 OCCUPANCY = (0, 2, 3, 4, 6)
 # Elements of a piece of rows, and the share of the lanes of neighbouring rows, held at once, that a
 # loop over such pieces has to use for it to be no faster.
@@ -387,7 +388,8 @@ def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed |
     warps = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, elements)
     programs = 0
     if skew is not None:
-        usual = min(RUNNING // warps, OCCUPANCY[-1])
+        most = gpu.registers_sm // (REGISTERS * elements)
+        usual = max(each for each in OCCUPANCY if each <= most)
         programs = pick(s, f"{stage.name}.occupancy", OCCUPANCY, usual, gpu.warps_sm // warps)
     stage.launch(num_warps=warps, maxnreg=registers(gpu, warps, programs))
 
