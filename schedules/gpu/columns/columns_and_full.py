@@ -69,8 +69,14 @@ WIDE = 128
 PARTS_WIDE = 32
 # Columns and rows of a tile that a program folds from the first row to the last, of aligned rows
 # and of others, as measured on an H200; and the elements of such a tile for each warp.
-WHOLE, UNALIGNED_WHOLE = (64, 8), (128, 64)
+WHOLE, UNALIGNED_WHOLE = (64, 8), (64, 16)
 OF_A_WARP = 1024
+# Seconds for which an SM should have asked memory for data, twice what the first takes, and up to
+# how many tiles of rows a program loads at once for that: ptxas unrolls only what is short.
+LATENCY = 1.6e-6
+UNROLLED = (1, 2, 4, 8)
+# Rows that are enough for each of them.
+ROWS_AT_ONCE = 16
 # Up to how many partial results the last program combines, where accesses are aligned.
 FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -122,8 +128,10 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         width = min(width, _wide(results, parts, many))
         depth = min(parts, TILE // width)
     grid = tile_grid(stage, others, [(lane, width)])
+    folds = [reduce_axes(s[name]) for name in group.inner if reduce_axes(s[name])]
+    at_once = _at_once(s, stage, folds, depth * width * nbytes, programs) if parts <= 1 else 1
     for name in reversed(group.inner):
-        _fold_inside(s, s[name], depth, stage, grid)
+        _fold_inside(s, s[name], depth, stage, grid, at_once)
     if not group.follows:
         warps = max(4, width * depth // OF_A_WARP)
         stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), warps, width * depth))
@@ -351,9 +359,25 @@ def _parts(
     return pick(s, name, PARTS, pow2_at_least(fitting), max(1, most))
 
 
-def _fold_inside(s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axis) -> None:
-    """Lanes of `depth` rows, reduced element by element, inside the loop `place` of `stage`; one
-    row at a time where order counts."""
+def _at_once(
+    s: Schedule, stage: Stage, folds: Sequence[Sequence[Axis]], nbytes: int, programs: int | None
+) -> int:
+    """How many tiles of rows, of `nbytes` each, a program asks for before it folds the first."""
+    lengths, gpu = [volume(each) for each in folds], gpu_of(s)
+    known = [length for length in lengths if length is not None]
+    if programs is None or not known or len(known) < len(lengths):
+        return 1
+    beside = max(1.0, min(programs / gpu.sms, gpu.warps_sm / 4))
+    wanted = int(gpu.bandwidth * LATENCY / gpu.sms / (nbytes * beside))
+    usual = min(pow2_at_least(max(1, wanted)), UNROLLED[-1])
+    return pick(s, f"{stage.name}.unrolled", UNROLLED, usual, min(known) // ROWS_AT_ONCE)
+
+
+def _fold_inside(
+    s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axis, at_once: int = 1
+) -> None:
+    """Lanes of `depth` rows, reduced element by element, inside the loop `place` of `stage`, so
+    many tiles of them `at_once`; one row at a time where order counts."""
     axes = reduce_axes(inner)
     if not axes:
         inner.compute_inline()
@@ -362,8 +386,9 @@ def _fold_inside(s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axi
     inner.compute_at(stage, place)
     if not any_order(op):
         return
-    _, piece = inner.split(flat, factor=depth)
+    turn, piece = inner.split(flat, factor=depth)
     if len(op.bodies) == 1 or (volume(op.reduce_axes) or 0) <= depth:
+        _ask_at_once(inner, turn, [piece], at_once)
         inner.vectorize(piece)
         return
     # What is several values is combined across threads once, after the loop.
@@ -372,8 +397,17 @@ def _fold_inside(s: Schedule, inner: Stage, depth: int, stage: Stage, place: Axi
         inner.vectorize(axis)
     lanes.compute_at(stage, place)
     lanes.reorder(*reduce_axes(lanes), *lanes.op.axis)
+    _ask_at_once(lanes, fused(lanes, reduce_axes(lanes)), lanes.op.axis, at_once)
     for axis in lanes.op.axis:
         lanes.vectorize(axis)
+
+
+def _ask_at_once(stage: Stage, turn: Axis, lanes: Sequence[Axis], at_once: int) -> None:
+    """Unroll a loop over tiles, so many of them together."""
+    if at_once > 1:
+        turn, again = stage.split(turn, factor=at_once)
+        stage.reorder(turn, again, *lanes)
+        stage.unroll(again)
 
 
 def _split_columns(
