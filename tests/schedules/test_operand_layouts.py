@@ -256,6 +256,12 @@ def test_images_of_few_filters_are_turned(filters: int) -> None:
     assert "kernel x.global" in str(s)
 
 
+def test_weights_of_narrow_tiles_are_turned() -> None:
+    """Few results on each SM make narrow tiles, each of which would gather all weights."""
+    s = schedule_for(convolution(2, 56, 64, 56, "float16"), "cuda:sm_90")
+    assert {"x.global", "w.global"} <= {stage.name for stage in s.stages}
+
+
 def test_parts_of_one_dimension_are_copied_as_neighbours() -> None:
     """Windows beside each other: two elements of each channel lie side by side, and the next
     window's behind them (drawn row 611126:232, where a copy two elements at a time took 2.1 ms)."""

@@ -70,7 +70,7 @@ WORD = 4
 # copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200,
 # and products of float32, whose parts are computed in registers, a thirtieth.  Narrower tiles have
 # fewer for each element that is gathered.
-WORTH, WORTH_SPLIT, SIDE = 64, 16, 128
+WORTH, WORTH_SPLIT, SIDE, LEAST_SIDE = 64, 16, 128, 16
 # Elements of a tile that is copied: several for each thread.
 FILLED = 2048
 # Bytes that an H200 copies in the time of a launch.
@@ -180,7 +180,17 @@ def _order(op: ComputeOp, read: TensorRead, gpu: GpuDevice) -> tuple[Order, int]
         return tuple(sorted(usual, key=lambda n: not among(known[n], shape.batch))), worth
     used = axes_of(*read.indices)
     across = [a for a in (*shape.rows, *shape.columns) if a not in used]
-    return inner, max(1, worth * min(SIDE, volume(across) or SIDE) // SIDE)
+    return inner, max(1, worth * _side(op, across, gpu) // SIDE)
+
+
+def _side(op: ComputeOp, across: Sequence[Axis], gpu: GpuDevice) -> int:
+    """How many results along `across` a tile has for each element that is gathered for it, where
+    each SM has a tile."""
+    results, beside = volume(op.axes), volume(across)
+    if results is None or not beside:
+        return SIDE
+    high = min(SIDE, max(1, results // beside))
+    return min(SIDE, beside, max(LEAST_SIDE, results // (gpu.sms * high)))
 
 
 def through(s: Schedule, tensor: Tensor, users: Sequence[str]) -> list[str]:
