@@ -3,7 +3,6 @@ cache blocking, and the vectorised operand packed panel by panel."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -224,8 +223,14 @@ def pick_tile(
     spare = 1 if m is None else max(1, min(4, rows // max(tall if groups[0] else m, 1)))
     widths = [n * lanes for n in (1, 2, 3, 4, 8) if n <= max(3, 2 * spare)]
     wide = vectors * spare * lanes
-    wide = math.gcd(groups[1], wide) if groups[1] else wide
+    wide = _whole_in(groups[1], wide, lanes) if groups[1] else wide
     return tall, pick(s, f"{name}.columns", [w for w in widths if groups[1] % w == 0], wide, n)
+
+
+def _whole_in(group: int, most: int, lanes: int) -> int:
+    """A divisor of a group up to `most`: one that fills vectors best, of such the largest."""
+    divisors = [n for n in range(1, min(group, most) + 1) if group % n == 0]
+    return max(divisors, key=lambda n: (n / (-(-n // lanes) * lanes), n))
 
 
 def _vectors(registers: int, row: int) -> int:

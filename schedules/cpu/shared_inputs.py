@@ -9,7 +9,7 @@ where each takes it in equal parts that stay in a core's cache, so that memory i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -24,12 +24,13 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
 from tedsl.scheduling.plan.relations import constant, extents, related
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Bytes of a part that is still in a core's cache when the second kernel reads it.
 KEPT = 1 << 19
-# Bytes of an input from which reading it twice costs more than sharing a loop.
-WORTH = 1 << 20
+# Bytes of an input from which sharing a loop costs less than reading it twice and starting threads
+# twice.
+WORTH = 1 << 17
 # The name of the knob; one that `beside.py` has asked for a stage stands.
 BESIDE = ".beside"
 # Pairs of kernels that are tried.
@@ -39,7 +40,7 @@ TRIED = 64
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
     """The loops of a kernel, a parallel one first, and how often each runs; and which dimensions of
-    each tensor that its root reads move with the parallel one."""
+    each tensor that it reads move with the parallel one."""
 
     name: str
     place: int
@@ -81,12 +82,33 @@ def _kernel(view: View, stage: Stage) -> _Kernel | None:
         if turns is None or kind is not (LoopKind.SERIAL if loops else LoopKind.PARALLEL):
             break
         loops.append((axis, turns))
-    moving, moved = related(plan, first), dict[Tensor, frozenset[int]]()
-    for read in reads(*op.bodies):
-        dims = {n for n, index in enumerate(read.indices) if moving & set(axes_of(index))}
-        moved[read.tensor] = moved.get(read.tensor, frozenset()) | dims
+    if not loops:
+        return None
     place = places(stage.schedule.plan).by_name[stage.name]
-    return _Kernel(stage.name, place, tuple(loops), moved) if loops else None
+    moved = _moved(stage.schedule, view, op, related(plan, first))
+    return _Kernel(stage.name, place, tuple(loops), moved)
+
+
+def _moved(
+    s: Schedule, view: View, op: ComputeOp, moving: Set[Axis]
+) -> Mapping[Tensor, frozenset[int]]:
+    """Which dimensions of each tensor move with some axes of a kernel's root, through the stages that
+    are computed inside of it."""
+    moved, waiting = dict[Tensor, frozenset[int]](), [(op, moving)]
+    while waiting:
+        reader, axes = waiting.pop()
+        for read in reads(*reader.bodies):
+            dims = {n for n, index in enumerate(read.indices) if axes & set(axes_of(index))}
+            known = moved.get(read.tensor)
+            now = dims | (known or frozenset())
+            if now == known:
+                continue
+            moved[read.tensor] = frozenset(now)
+            name = view.names.get(read.tensor.op)
+            if name is not None and s[name].plan.placement.axis is not None:
+                inner = view[name]
+                waiting.append((inner, {inner.axes[n] for n in now}))
+    return moved
 
 
 def _shared(leader: _Kernel, kernel: _Kernel) -> list[Tensor]:
