@@ -92,8 +92,8 @@ def _kernel(view: View, stage: Stage) -> _Kernel | None:
 def _moved(
     s: Schedule, view: View, op: ComputeOp, moving: Set[Axis]
 ) -> Mapping[Tensor, frozenset[int]]:
-    """Which dimensions of each tensor move with some axes of a kernel's root, through the stages that
-    are computed inside of it."""
+    """Which dimensions of each tensor move with some axes of a kernel's root, through the stages
+    that are computed inside of it."""
     moved, waiting = dict[Tensor, frozenset[int]](), [(op, moving)]
     while waiting:
         reader, axes = waiting.pop()

@@ -137,6 +137,31 @@ def test_points_that_a_mask_leaves_out_are_not_read_as_zeros() -> None:
     np.testing.assert_array_equal(found, np.broadcast_to(np.arange(1, 51)[:, None], (50, 70)))
 
 
+# Products in groups ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("groups", "each", "wide"), [(8, 5, {5}), (4, 24, {8, 24}), (3, 48, {16}), (2, 6, {6})]
+)
+def test_tiles_hold_whole_groups(groups: int, each: int, wide: set[int]) -> None:
+    """A vector of all results of a short group, or of parts of a long one that fill vectors, of 8
+    or 16 lanes."""
+
+    def grouped() -> Tensor:
+        x, w = c.p(60, groups * 12), c.p(groups * each, 12, name="w")
+        k = te.reduce_axis((0, 12), name="k")
+        return te.compute(
+            (60, groups * each),
+            lambda i, f: te.sum(x[i, f // each * 12 + k] * w[f, k], axis=k),
+            name="out",
+        )
+
+    s = schedule_for(grouped(), "cpu")
+    tile = s["out"].plan.leaf_axes[-1]
+    assert constant(extents(s["out"].plan)[tile]) in wide
+    interpreted(RuleCase("grouped", grouped), "cpu")
+
+
 # Inputs that two kernels read -----------------------------------------------------------------
 
 
@@ -176,6 +201,20 @@ def test_folds_of_one_input_share_its_loops(
 def test_shared_loops_agree(axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_inputs, "WORTH", 0)
     interpreted(RuleCase("folds", lambda: two_folds(230, 150, axes)), "cpu")
+
+
+def test_what_follows_folds_of_one_input_shares_its_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input is read by a stage inside of each kernel, not by its root."""
+    monkeypatch.setattr(shared_inputs, "WORTH", 0)
+
+    def followed() -> list[Tensor]:
+        total, top = two_folds(300, 250, (1,))
+        half = te.compute((300,), lambda i: total[i] * 0.5, name="half")
+        return [half, te.compute((300, 1), lambda i, _: top[i] + 1.0, name="more")]
+
+    s = schedule_for(followed(), "cpu")
+    assert kernels(s) == 1
+    interpreted(RuleCase("followed", followed), "cpu")
 
 
 def test_parts_too_large_for_a_cache_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
