@@ -100,10 +100,10 @@ def _moved(
         for read in reads(*reader.bodies):
             dims = {n for n, index in enumerate(read.indices) if axes & set(axes_of(index))}
             known = moved.get(read.tensor)
-            now = dims | (known or frozenset())
+            now = frozenset(dims) if known is None else known | dims
             if now == known:
                 continue
-            moved[read.tensor] = frozenset(now)
+            moved[read.tensor] = now
             name = view.names.get(read.tensor.op)
             if name is not None and s[name].plan.placement.axis is not None:
                 inner = view[name]
