@@ -101,11 +101,16 @@ def _own(view: View, group: Group, name: str, rows: Sequence[Axis]) -> list[Axis
 
 def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
     """The axes to vectorise: all of a short row, pieces of a long one; where the row lies in memory
-    in runs, these or pieces of them, in loops over the others."""
-    if not axes or whole:
-        return tuple(axes)
+    in runs, these or pieces of them, in loops over the others.  The lanes of a run that is folded
+    are one loop, of as many accumulators as there are registers."""
+    if not axes:
+        return ()
     op = definitions(s)[stage.name]
-    order = in_memory_order(op) if among(axes[0], op.reduce_axes) else tuple(axes)
+    reduced = among(axes[0], op.reduce_axes)
+    if whole:
+        runs = neighbours(axes, reads(*op.bodies)) if reduced else [(axis,) for axis in axes]
+        return tuple(fused(stage, run) for run in runs)
+    order = in_memory_order(op) if reduced else tuple(axes)
     runs = neighbours(order, reads(*op.bodies))
     length = (volume(runs[-1]) or 0) if len(runs) > 1 else 0
     in_runs = length >= RUN
