@@ -24,7 +24,7 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.cpu.columns_and_full import fold_across, fold_whole
 from tedsl.schedules.cpu.contraction import contract, parts_of_fold
 from tedsl.schedules.cpu.rows import fold_rows, reduce_rows
-from tedsl.schedules.cpu.tasks import SMALL, run_parallel, spread
+from tedsl.schedules.cpu.tasks import SMALL, run_parallel, spread, tasks_wanted
 from tedsl.schedules.fusion.horizontal import Beside, joined, lead
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
@@ -145,9 +145,35 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     if extent_of(last) is not None:
         width = min(extent_of(last) or 1, max(width, 1))
     lo, li = stage.split(last, factor=width)
-    stage.reorder(*op.axes[:-1], lo, li)
+    outer = op.axes[:-1]
+    stage.reorder(*outer, lo, li)
     stage.vectorize(li)
-    run_parallel(s, stage, op.axes[:-1], total)
+    block = _blocks(s, stage, (lo, _strips(last, width)), volume(outer), total)
+    if block is None:
+        run_parallel(s, stage, outer, total)
+    else:
+        stage.parallel(fused(stage, (*outer, block)))
+
+
+def _strips(axis: Axis, width: int) -> int:
+    """How many strips of a width there are along an axis; 0 where that is not known."""
+    return -(-(extent_of(axis) or 0) // width)
+
+
+def _blocks(
+    s: Schedule,
+    stage: Stage,
+    strips: tuple[Axis, int],
+    outside: int | None,
+    total: int | None,
+) -> Axis | None:
+    """The loop over blocks of strips, of which there are so many, where the loops outside of theirs
+    have too few iterations to keep all threads busy."""
+    loop, count = strips
+    wanted = tasks_wanted(s)
+    if outside is None or outside >= wanted or count < 2 or total is None or total <= SMALL:
+        return None
+    return stage.split(loop, nparts=min(count, -(-wanted // max(1, outside))))[0]
 
 
 def tiles_with_regions(s: Schedule, group: Group, beside: Beside) -> None:
@@ -198,5 +224,10 @@ def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int 
     stage.reorder(*others, ao, lo, ai, li)
     stage.vectorize(ai)
     stage.vectorize(li)
-    if total is None or total > SMALL:
+    outside, high = volume(others), _strips(across, tall)
+    outside = None if outside is None else outside * high
+    block = _blocks(s, stage, (lo, _strips(last, wide)), outside, total)
+    if block is not None:
+        stage.parallel(fused(stage, (*others, ao, block)))
+    elif total is None or total > SMALL:
         stage.parallel(fused(stage, (*others, ao)))

@@ -34,7 +34,7 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     """
     op, gpu, users = view[name], gpu_of(s), view.readers[name]
     points, read = volume(op.axes), reads_of(op)
-    times = sum(_evaluations(view[user], each, points) for user, each in users)
+    times = evaluations(view, name)
     results = {s[t].name for t in s.outputs}
     together = {user for user, each in users if user in results and _in_step(view[user], each)}
     kernels = len({user for user, _ in users} - together) + bool(together)
@@ -47,6 +47,12 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     once = loaded + (1 + kernels) * stored + _bytes_meanwhile(gpu, work + LOADED * times)
     launch = LAUNCH * gpu.bytes_cycle * gpu.sms
     return again <= once + (launch / points if points else 0)
+
+
+def evaluations(view: View, name: str) -> float:
+    """How often the readers of a stage compute each of its elements, if none is stored."""
+    points = volume(view[name].axes)
+    return sum(_evaluations(view[user], each, points) for user, each in view.readers[name])
 
 
 def _in_step(reader: ComputeOp, read: TensorRead) -> bool:

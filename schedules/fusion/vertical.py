@@ -21,7 +21,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.fusion.recomputation import recomputes
+from tedsl.schedules.fusion.recomputation import evaluations, recomputes
 from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
@@ -38,6 +38,9 @@ from tedsl.tensor.tensor import ComputeOp
 # Recomputing a stage at every read of a loop, or in the K steps of a contraction, is cheap up to
 # this much arithmetic per element.
 CHEAP = 12
+# Instructions for each element, beside the first time that it is computed, from which a core stores
+# it: about what a store and a load take that no cache holds.
+AGAIN = 48
 # Elements for each of the rows that keep a device busy, from which splitting rows is worth a second
 # pass over memory; and rows that run as one where they are neighbours in memory.
 LONG = 8192
@@ -379,6 +382,8 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     # Statistics of rows that several kernels computed would be reduced in kernels of their own.
     by_count = loops or feeds or any(is_reduction(view[each]) for each in view.sources(name))
     far = cost(op) * len(users) > CHEAP if by_count else not recomputes(s, view, name)
+    if loops and not feeds:  # as in the windows of a pool
+        far = far or cost(op) * (evaluations(view, name) - 1) > AGAIN
     default = "root" if again and far else "inline"
     small = may_inline(s.plan, name)
     # A condition in the prologue of a contraction on the CPU is evaluated for each product.

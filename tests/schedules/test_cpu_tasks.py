@@ -46,11 +46,34 @@ def normed_columns(x: te.Tensor) -> te.Tensor:
     return te.nn.softmax(x, axis=0)
 
 
+def over_the_other_axis(x: te.Tensor) -> te.Tensor:
+    """Few rows that lie across those of the input, each of many columns."""
+    y = te.compute((ROWS * 24, 20), lambda i, j: x[i // 24, i % 24 * 20 + j], name="y")
+    return te.compute((20, ROWS * 24), lambda j, i: y[i, j] + 1.0, name="out")
+
+
+def of_one_row(x: te.Tensor) -> te.Tensor:
+    size = ROWS * COLUMNS
+    return te.compute(
+        (1, size), lambda b, i: x[i // COLUMNS, i % COLUMNS] * x[b, i % 2], name="out"
+    )
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("cores", [1, 2, 16, 64])
 @pytest.mark.parametrize(
     "made",
-    [mapped, te.nn.softmax, turned, over_columns, of_everything, of_long_rows, normed_columns],
+    [
+        mapped,
+        te.nn.softmax,
+        turned,
+        over_columns,
+        of_everything,
+        of_long_rows,
+        normed_columns,
+        over_the_other_axis,
+        of_one_row,
+    ],
 )
 def test_each_thread_has_a_task(
     made: Callable[[te.Tensor], te.Tensor], cores: int, monkeypatch: pytest.MonkeyPatch

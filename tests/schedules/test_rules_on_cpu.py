@@ -137,6 +137,26 @@ def test_points_that_a_mask_leaves_out_are_not_read_as_zeros() -> None:
     np.testing.assert_array_equal(found, np.broadcast_to(np.arange(1, 51)[:, None], (50, 70)))
 
 
+# What windows read ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("function", "stored"), [(te.sigmoid, True), (te.abs, False)])
+def test_what_windows_read_is_stored_where_it_is_dear(
+    function: Callable[[te.Expr], te.Expr], stored: bool
+) -> None:
+    """Each element is in nine windows."""
+
+    def pooled() -> Tensor:
+        x = c.p(64, 92)
+        y = te.compute((64, 92), lambda i, j: function(x[i, j]), name="y")
+        p, q = (te.reduce_axis((0, 3), name=n) for n in "pq")
+        body = lambda i, j: te.max(y[i + p, j + q], axis=[p, q])  # noqa: E731
+        return te.compute((62, 90), body, name="out")
+
+    assert kernels(schedule_for(pooled(), "cpu")) == 1 + stored
+    interpreted(RuleCase("pooled", pooled), "cpu")
+
+
 # Products in groups ---------------------------------------------------------------------------
 
 
