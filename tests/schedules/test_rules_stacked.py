@@ -64,3 +64,19 @@ def test_what_others_read_too_is_stored() -> None:
     inner = next(t for t in made.op.input_tensors if t.op.name == "h1")
     s = default_schedule([made, inner], "cuda:sm_90")
     assert "states.stacked" not in {knob.name for knob in s.knobs}
+
+
+@pytest.mark.parametrize(("steps", "results"), [(3, 3), (5, 3), (9, 9)])
+@pytest.mark.parametrize("shape", [(9, 70), (33,), (2, 3, 40), (300, 312)])
+def test_on_the_cpu(steps: int, results: int, shape: tuple[int, ...]) -> None:
+    """Strips of all states, each computed once."""
+    case = RuleCase("states", lambda: states(steps, *shape, results=results))
+    s = interpreted(case, "cpu")
+    (knob,) = [knob for knob in s.knobs if knob.name == "states.stacked"]
+    assert knob.chosen and len(lower(s.plan, Target.parse("cpu")).funcs) == 1
+    interpreted(case, "cpu", {"states.stacked": False})
+
+
+def test_one_cheap_value_that_several_read_is_no_stack_on_the_cpu() -> None:
+    s = default_schedule(states(2, 300, 312), "cpu")
+    assert "states.stacked" not in {knob.name for knob in s.knobs}
