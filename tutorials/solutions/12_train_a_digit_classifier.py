@@ -57,7 +57,8 @@ def step_with(pooling: Pooling) -> list[te.Tensor]:
 
 # %% 1. The mean instead of the largest pixel
 # Where the largest pixel was is not needed any more: `pool.arg`, the reduction that finds it,
-# is gone, and so is its kernel.  The derivative of a mean hands a quarter of it to each pixel.
+# is gone from the loops of the kernel that finds the largest.  The derivative of a mean hands a
+# quarter of it to each pixel.
 largest = te.build(step_with(te.nn.max_pool2d), "cpu")
 mean = te.build(step_with(te.nn.avg_pool2d), "cpu")
 stages = {stage.name for stage in largest.schedule.stages}
@@ -66,7 +67,7 @@ assert "pool.arg" in stages
 assert "pool.arg" not in without
 count = {"largest": len(largest.explain().kernels), "mean": len(mean.explain().kernels)}
 print(f"exercise 1: kernels of a step: {count}; gone: {sorted(stages - without)}")
-assert count["mean"] < count["largest"]
+assert count["mean"] <= count["largest"]
 
 
 # %% 2. Momentum, and a rate that falls along a half cosine
