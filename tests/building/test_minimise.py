@@ -104,7 +104,7 @@ def test_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, small = tmp_path / "large.py", tmp_path / "small.py"
     script.write_text(SCRIPT)
-    assert main(["minimise", str(script), "-o", str(small), "--seconds", "60"]) == 0
+    assert main(["minimise", str(script), "-o", str(small), "--seconds", "25"]) == 0
     said = capsys.readouterr().err
     assert "LowerError" in said and "a tile of kernel" in said and f"written to {small}" in said
     program = small.read_text()
