@@ -102,7 +102,7 @@ def _own(view: View, group: Group, name: str, rows: Sequence[Axis]) -> list[Axis
 def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
     """The axes to vectorise: all of a short row, pieces of a long one; where the row lies in memory
     in runs, these or pieces of them, in loops over the others.  The lanes of a run that is folded
-    are one loop, of as many accumulators as there are registers."""
+    are one loop: more of them accumulate side by side."""
     if not axes:
         return ()
     op = definitions(s)[stage.name]

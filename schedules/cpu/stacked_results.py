@@ -4,6 +4,7 @@ computed once, stays in the L1 cache, and all of them are stored."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import cost
@@ -30,10 +31,7 @@ def stack_results(s: Schedule, taken: Collection[str]) -> list[str]:
         chain = len(shared) > 1
         return chain or any(cost(view[each]) * len(view.readers[each]) > CHEAP for each in shared)
 
-    def in_strips(name: str, op: ComputeOp, axis: Axis, members: Sequence[str]) -> None:
-        _schedule(s, name, op, axis, members)
-
-    return schedule_stacks(s, taken, MOST, dear, in_strips)
+    return schedule_stacks(s, taken, MOST, dear, partial(_schedule, s))
 
 
 def _schedule(s: Schedule, name: str, op: ComputeOp, axis: Axis, members: Sequence[str]) -> None:

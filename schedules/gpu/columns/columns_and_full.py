@@ -363,14 +363,13 @@ def _at_once(
     s: Schedule, stage: Stage, folds: Sequence[Sequence[Axis]], nbytes: int, programs: int | None
 ) -> int:
     """How many tiles of rows, of `nbytes` each, a program asks for before it folds the first."""
-    lengths, gpu = [volume(each) for each in folds], gpu_of(s)
-    known = [length for length in lengths if length is not None]
-    if programs is None or not known or len(known) < len(lengths):
+    gpu, lengths = gpu_of(s), [volume(each) or 0 for each in folds]  # 0 where not known
+    if programs is None or 0 in lengths or not lengths:
         return 1
     beside = max(1.0, min(programs / gpu.sms, gpu.warps_sm / 4))
     wanted = int(gpu.bandwidth * LATENCY / gpu.sms / (nbytes * beside))
     usual = min(pow2_at_least(max(1, wanted)), UNROLLED[-1])
-    return pick(s, f"{stage.name}.unrolled", UNROLLED, usual, min(known) // ROWS_AT_ONCE)
+    return pick(s, f"{stage.name}.unrolled", UNROLLED, usual, min(lengths) // ROWS_AT_ONCE)
 
 
 def _fold_inside(

@@ -4,6 +4,7 @@ share once, keeps it in registers, and stores all of them."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import padded, pow2_at_least
@@ -29,10 +30,8 @@ def stack_results(s: Schedule, taken: Collection[str]) -> list[str]:
     def stored(view: View, shared: Sequence[str]) -> bool:
         return any(not recomputes(s, view, each) for each in shared)
 
-    def in_tiles(name: str, op: ComputeOp, axis: Axis, members: Sequence[str]) -> None:
-        _schedule(s, name, op, axis, members)
-
-    return schedule_stacks(s, taken, gpu_of(s).registers_thread // (2 * EACH), stored, in_tiles)
+    most = gpu_of(s).registers_thread // (2 * EACH)
+    return schedule_stacks(s, taken, most, stored, partial(_schedule, s))
 
 
 def _schedule(s: Schedule, name: str, op: ComputeOp, axis: Axis, members: Sequence[str]) -> None:
