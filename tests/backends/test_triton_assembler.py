@@ -243,8 +243,25 @@ def test_only_negated_numbers_of_extremes_are_said_otherwise(negated: str) -> No
     ptx = re.sub(r"neg\.s32 \t(%r\d), (%r\d);", lambda m: negated.format(m[1], m[2]), EXTREMES)
     got = signed(ptx)
     assert got.count("not.b32 %tedsl, ") == 3 and signed(got) == got
-    alone = ptx.replace("max.s32 \t%r8, %r7, %r6", "add.s32 \t%r8, %r7, %r6")
-    assert signed(alone) == alone, "one instruction takes two"
+    copied = ptx.replace("%r7, %r6;", "%r7, %r9;").replace("max", "mov.b32 \t%r9, %r6;\nmax", 1)
+    assert signed(copied).count("not.b32 %tedsl, ") == 3, "a copy of it is taken"
+    added = ptx.replace("max.s32", "add.s32")
+    assert signed(added) == added
+
+
+def test_one_extreme_of_a_loop_loses_no_sign(tmp_path: Path) -> None:
+    """Turns of the loop become one instruction: the greatest of -76 - x - z was that of 76 + x + z
+    (pair schedules:265004865)."""
+    x, z = te.placeholder((64,), "int32"), te.placeholder((64,), "int32")
+    k = te.reduce_axis((0, 64))
+    y = te.compute((1,), lambda i: te.max(x[k] * -1 - z[k], axis=k), name="y")
+    program = emit(te.lower(te.create_schedule(y), "cuda:sm_90"), "cuda:sm_90")
+    (info,) = compile_offline(program, "sm_90")
+    assert info.ptx.count("max.s32") == 1 and "neg.s32" not in info.ptx
+    code = assembly(info.cubin, tmp_path)
+    assert "MNMX" in code and not re.search(r"RZ, -R|-R\d+, RZ", code), (
+        "a sign of its own may be lost"
+    )
 
 
 def test_kernels_lose_no_sign(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ right, and as short.
 
 The same makes one instruction of two minima or maxima of 32-bit integers for sm_90 and sm_100, and
 loses the sign of a negated number among the three (`max(max(-a, -b), -c)` as `VIMNMX3 -a, b, -c`).
-A number negated as ~b + 1 is added on the way, and keeps it.  Seen with 12.8 to 13.3, and by others
+The two may be turns of a loop that it unrolls, where PTX has only one.  A number negated as ~b + 1
+is added on the way, and keeps it.  Seen with 12.8 to 13.3, and by others
 too (issue 190973 of PyTorch, pull request 11032 of Triton, which says absolute values otherwise).
 
 ptxas 12.8 and 12.9 store a pair of 8-bit floats twice with a half that nothing has written: of
@@ -176,10 +177,10 @@ def complemented(ptx: str) -> str:
 
 def signed(ptx: str) -> str:
     """PTX in which no minimum or maximum takes a negated number that ptxas would take as it is."""
-    pairs = _EXTREME.findall(ptx)
-    if len(pairs) < 2:
-        return ptx
-    taken = {register for pair in pairs for register in pair}
+    taken = {register for pair in _EXTREME.findall(ptx) for register in pair}
+    copies = _COPY.findall(ptx) if taken else []
+    while more := {of for to, of in copies if to in taken} - taken:
+        taken |= more
 
     def plus_one(found: re.Match[str]) -> str:
         indent, *terms = (each for each in found.groups() if each is not None)
