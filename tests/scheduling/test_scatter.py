@@ -120,6 +120,19 @@ def test_turned_choices_counts_and_starts(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_lanes_that_are_alike_count_each(target: str) -> None:
+    X = te.placeholder((3,), "int32", name="X")
+    k, h = te.reduce_axis((0, 16), name="k"), te.reduce_axis((0, 3), name="h")
+    C = te.compute((4,), lambda g: te.sum(h + 1, axis=[k, h], where=X[h] == g), name="C")
+    s = te.create_schedule(C)
+    s[C].scatter(s[C].op.axis[0])
+    s[C].atomic()
+    s[C].vectorize(k)
+    x = np.array([1, 1, 2], "int32")
+    np.testing.assert_array_equal(te.build(s, target=target)(x), [0, 48, 48, 0])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_places_of_two_dimensions_and_along_rows(target: str) -> None:
     A = te.placeholder((40, 6), "int32", name="A")
     X, Y = (te.placeholder((40, 6), "int32", name=name) for name in "XY")

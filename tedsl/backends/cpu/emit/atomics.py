@@ -1,8 +1,8 @@
 """Atomic updates: `buffer[indices] = reducer(buffer[indices], value)` as one indivisible step.
 
-Lanes go one after another, each with one instruction where LLVM has it and else in a loop that
-tries again when another thread was faster.  The threads need no order among their updates: the pool
-orders the whole loop before what follows it.
+Lanes go one after another, alike or not, each with one instruction where LLVM has it and else in a
+loop that tries again when another thread was faster.  The threads need no order among their
+updates: the pool orders the whole loop before what follows it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def update(accessor: Accessor, stmt: Accumulate, mask: Value | None) -> None:
     """One point (or the lanes of one) of an atomic `Accumulate`, where `mask` holds."""
     access = accessor.access(stmt.buffers[0], stmt.indices)
     value = accessor.eval(stmt.values[0])
-    if accessor.lanes is None or not (access.lanes or value.type.lanes):
+    if accessor.lanes is None:
         _one(accessor, stmt, accessor.address(access.memory, access.buffer, access.offset), value)
         return
     pointers = accessor.pointers(access) if access.lanes else None
