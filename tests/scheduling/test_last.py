@@ -450,3 +450,5 @@ def test_last_programs_of_a_part_of_its_own_grid():
     for other in (P, S):
         with refused(s, f"{other.name} runs together with B", "compute_root()"):
             s[B].compute_last(s[other])
+    with refused(s, "B runs together with P", "compute_root"):
+        s[B].compute_last(s[B])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.index_arith import ZERO, less, same_width, sub
@@ -55,13 +56,14 @@ def last_problem(
     kernels is the problem of the stage `called`, or of another."""
     last = (stage for stage in special(plan) if stage.placement.of)
     found = [(stage, plan.stage(stage.placement.of)) for stage in last]
-    for stage, leader in found:
-        problem = (
-            _stage_problem(plan, stage)
-            or _leader_problem(plan, stage, leader)
-            or _grid_problem(plan, stage, leader)
-            or _way_problem(plan, stage, leader)
-        )
+    # What is known of each pair alone comes first: without it leaders may stand in a circle.
+    alone = [
+        (s, _stage_problem(plan, s) or _leader_problem(plan, s, leader)) for s, leader in found
+    ]
+    together = (
+        (s, _grid_problem(plan, s, leader) or _way_problem(plan, s, leader)) for s, leader in found
+    )
+    for stage, problem in chain(alone, together):
         if problem is not None:
             return stage, problem
     if not found:
