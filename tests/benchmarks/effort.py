@@ -18,6 +18,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,8 @@ def cases() -> dict[str, Callable[[Target], te.Schedule]]:
         (64, 512, 4),
         (64, 2048, 2),
         (128, 1024, 1),
+        (300, 256, 1),
+        (600, 256, 1),
     ):
         found[f"unrolled {turns} {tile} {calls}"] = _unrolled(turns, tile, calls)
     for tile, calls, warps in (
@@ -158,7 +161,7 @@ def _compile(make: Callable[[Target], te.Schedule], target: Target, answers: Any
     schedule = make(target)
     module = pipeline.lower(schedule.plan, target)
     parts = [compile_time.effort(f) for f in module.funcs if f.host_call is None]
-    answers.put([(part.instructions, part.values) for part in parts])
+    answers.put([astuple(part) for part in parts])
     start, children = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     te.build(schedule, str(target), cache=False)
     answers.put(

@@ -46,6 +46,9 @@ KERNEL, EACH, CROWDED, MOVED = 0.65, 1.5e-4, 1.2e-8, 20.0
 # Seconds of a pair of loops, of which ptxas compares each with each; and the iterations of a loop
 # up to which LLVM writes them out.
 PAIR, FEW = 1e-3, 8
+# Seconds of a triple of loads or stores of tiles: for each, Triton's pass over their layouts looks
+# at all that is connected, again for each.  Fitted to 150 to 600 of them in one loop.
+TRIPLE = 2.3e-7
 # Computed terms of an unrolled sum from which LLVM may take minutes to schedule them, if a thread
 # has several sums; and what is said of it then.
 CHAIN, SEVERAL, MINUTES = 49, 4.0, 30.0
@@ -65,12 +68,13 @@ _FUNCTIONS = frozenset({BinaryOp.POW, BinaryOp.ATAN2})
 class Effort:
     """The code of a kernel for one thread: instructions, the 32-bit values of its largest tile
     outside of `tl.dot`, how many computed terms of one sum are unrolled, if the thread has several
-    sums, and the loops."""
+    sums, the loops, and the loads and stores of tiles."""
 
     instructions: float
     values: float
     chain: int = 0
     loops: int = 0
+    accesses: int = 0
 
     @property
     def seconds(self) -> float:
@@ -78,7 +82,7 @@ class Effort:
         crowd = max(0.0, self.values / REGISTERS - 1)
         n = self.instructions
         written = KERNEL + EACH * n * (1 + MOVED * crowd * crowd) + CROWDED * n * n
-        written += PAIR * self.loops * self.loops
+        written += PAIR * self.loops * self.loops + TRIPLE * self.accesses**3
         return written + (MINUTES if self.chain > CHAIN else 0.0)
 
 
@@ -109,7 +113,13 @@ def _unrolled(loop: For, once: Effort) -> Effort | None:
     count = _iterations(loop)
     if count is None:
         return None
-    found = Effort(once.instructions * count, once.values, once.chain * count, once.loops * count)
+    found = Effort(
+        once.instructions * count,
+        once.values,
+        once.chain * count,
+        once.loops * count,
+        once.accesses * count,
+    )
     return found if found.seconds <= LIMIT else None
 
 
@@ -134,9 +144,10 @@ def written(stmt: Stmt, threads: int) -> Effort:
     values = max((each.values for each in inside), default=0.0)
     chain = max((each.chain for each in inside), default=0)
     loops = sum(each.loops for each in inside)
+    accesses = sum(each.accesses for each in inside)
     match stmt:
         case For(kind=LoopKind.UNROLLED):
-            once = Effort(total, values, chain, loops)
+            once = Effort(total, values, chain, loops, accesses)
             return _unrolled(stmt, once) or replace(once, loops=_loops(stmt, loops))
         case For(kind=LoopKind.PROGRAM | LoopKind.VECTORIZED):
             pass
@@ -149,9 +160,10 @@ def written(stmt: Stmt, threads: int) -> Effort:
             total += counter.instructions
             values = max(values, counter.held)
             chain = int(counter.computes)
+            accesses = counter.accesses
         case _:
             pass
-    return Effort(total, values, chain, loops)
+    return Effort(total, values, chain, loops, accesses)
 
 
 def _words(dtype: DType) -> float:
@@ -163,13 +175,15 @@ class _Counter:
 
     def __init__(self, stmt: Store | Accumulate | Dot, threads: int) -> None:
         self.tile = tile_axes(stmt)
+        self.among = frozenset(each.axis for each in self.tile)
         self.threads = threads
         self.axes: dict[Expr, frozenset[Axis]] = {}
         self.instructions = 0.0
         self.held = 0.0
         self.computes = False
+        self.accesses = 0
         self._visit(own_exprs(stmt), stmt.indices)
-        points = self._share(frozenset(t.axis for t in self.tile))
+        points = self._share(self.among)
         match stmt:
             case Accumulate():
                 self.instructions += points * len(stmt.values)
@@ -181,6 +195,7 @@ class _Counter:
                 else:
                     self.instructions += UNIT * points * self.threads / UNIT_POINTS / self._warps()
             case Store():
+                self.accesses += bool(self.tile)
                 self.instructions += ACCESS * max(1.0, points * stmt.value.dtype.nbytes / WIDEST)
 
     def _warps(self) -> float:
@@ -210,6 +225,7 @@ class _Counter:
             seen.add(node)
             share = self._share(self._over(node))
             if isinstance(node, Load):
+                self.accesses += bool(self._over(node) & self.among)
                 self.instructions += share + ACCESS * max(1.0, share * node.dtype.nbytes / WIDEST)
                 self.held = max(self.held, share * _words(node.dtype))
                 stack.extend(() if node.mask is None else (node.mask,))
