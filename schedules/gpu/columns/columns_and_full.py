@@ -5,6 +5,7 @@ combined by the last program (last-block reduction) or a second kernel."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
 from tedsl.expr.visit import axes_of, reads, walk
@@ -67,9 +68,12 @@ TURN, UNALIGNED_TURN = 8192, 4096
 LINE = 128
 WIDE = 128
 PARTS_WIDE = 32
-# Columns and rows of a tile that a program folds from the first row to the last, of aligned rows
-# and of others, as measured on an H200; and the elements of such a tile for each warp.
-WHOLE, UNALIGNED_WHOLE = (64, 8), (64, 16)
+# Columns of a tile that a program folds from the first row to the last; its rows where a thread has
+# a vector of aligned elements or several values that it folds, and where it loads elements one by
+# one or computes functions of them (of so much arithmetic), as measured on an H100 and an H200; and
+# the elements of such a tile for each warp.
+WHOLE, WHOLE_ROWS, MORE_ROWS = 64, 8, 16
+FUNCTION = 10
 OF_A_WARP = 1024
 # Seconds for which an SM should have asked memory for data, twice what the first takes, and up to
 # how many tiles of rows a program loads at once for that: ptxas unrolls only what is short.
@@ -109,7 +113,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     if group.in_parts:
         wide = _wide(results, folded, many)
     elif extent is not None and _tiles(others, extent, WIDE) >= many:
-        wide, rows = WHOLE if aligned else UNALIGNED_WHOLE
+        wide, rows = WHOLE, _whole_rows(view, group, aligned)
     elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, padded(extent))
@@ -129,7 +133,8 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         depth = min(parts, TILE // width)
     grid = tile_grid(stage, others, [(lane, width)])
     folds = [reduce_axes(s[name]) for name in group.inner if reduce_axes(s[name])]
-    at_once = _at_once(s, stage, folds, depth * width * nbytes, programs) if parts <= 1 else 1
+    under_way = depth * width * nbytes / (2 if _several(view, group) else 1)
+    at_once = _at_once(s, stage, folds, under_way, programs) if parts <= 1 else 1
     for name in reversed(group.inner):
         _fold_inside(s, s[name], depth, stage, grid, at_once)
     if not group.follows:
@@ -140,6 +145,18 @@ def reduce_columns(s: Schedule, group: Group) -> None:
 def _tiles(others: Sequence[Axis], extent: int, width: int) -> int:
     """How many programs there are with so many of the columns each, whose number is `extent`."""
     return (volume(others) or 0) * -(-extent // width)
+
+
+def _several(view: View, group: Group) -> bool:
+    """Whether several values are folded together: ptxas loads an element when it comes to it, and
+    waits."""
+    return any(len(view[name].bodies) > 1 for name in group.inner)
+
+
+def _whole_rows(view: View, group: Group, aligned: bool) -> int:
+    """Rows of a tile that is folded whole."""
+    plain = sum(_arithmetic(view[name]) for name in group.inner) < FUNCTION
+    return WHOLE_ROWS if _several(view, group) or (aligned and plain) else MORE_ROWS
 
 
 def fold_few(s: Schedule, group: Group) -> None:
@@ -360,15 +377,16 @@ def _parts(
 
 
 def _at_once(
-    s: Schedule, stage: Stage, folds: Sequence[Sequence[Axis]], nbytes: int, programs: int | None
+    s: Schedule, stage: Stage, folds: Sequence[Sequence[Axis]], nbytes: float, programs: int | None
 ) -> int:
-    """How many tiles of rows, of `nbytes` each, a program asks for before it folds the first."""
+    """How many tiles of rows a program asks for before it folds the first; of each, `nbytes` are
+    under way at once."""
     gpu, lengths = gpu_of(s), [volume(each) or 0 for each in folds]  # 0 where not known
     if programs is None or 0 in lengths or not lengths:
         return 1
     beside = max(1.0, min(programs / gpu.sms, gpu.warps_sm / 4))
-    wanted = int(gpu.bandwidth * LATENCY / gpu.sms / (nbytes * beside))
-    usual = min(pow2_at_least(max(1, wanted)), UNROLLED[-1])
+    wanted = ceil(gpu.bandwidth * LATENCY / gpu.sms / (nbytes * beside))
+    usual = min(pow2_at_least(wanted), UNROLLED[-1])
     return pick(s, f"{stage.name}.unrolled", UNROLLED, usual, min(lengths) // ROWS_AT_ONCE)
 
 
