@@ -137,9 +137,10 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("partition_loops", partial(partition_loops, symbolic=False), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
-    Pass("choose_intrinsics", partial(choose_intrinsics, blocks=True), Level.NEST),
     Pass("run_backwards", run_backwards, Level.NEST),
     Pass("through_memory", through_memory, Level.NEST),
+    # After it is known which tiles are in registers.
+    Pass("choose_intrinsics", partial(choose_intrinsics, blocks=True), Level.NEST),
     Pass("pad_products", pad_products, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.

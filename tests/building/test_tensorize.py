@@ -128,6 +128,34 @@ def test_tiles_that_triton_would_pad() -> None:
 
 
 @pytest.mark.cpu
+def test_a_tile_of_results_that_is_no_value_in_registers() -> None:
+    """A function of Triton takes a whole tile: of what is kept in memory, the loops run."""
+    s, ii = tiled(product(8, 12, 8), (4, 4, 4))
+    s["C"].tensorize(ii, micro())
+    io, jo, ko, *_ = s["C"].leaf_iter_vars
+    s["C"].reorder(ko, io, jo)  # the sums of all rows and columns outlive the loop
+    assert runs_alike(s, ("cpu",))
+    assert loops_alone(s, "triton-interpret")
+
+
+@pytest.mark.cpu
+def test_a_tile_of_results_that_is_read_backwards() -> None:
+    c = product(4, 4, 8)
+    d = te.compute((4, 4), lambda i, j: c[i, j] + 1.0, name="D")
+    s = te.create_schedule(d)
+    i, j = s[c].op.axis
+    io, ii = s[c].split(i, 4)
+    jo, ji = s[c].split(j, 4)
+    ko, ki = s[c].split(s[c].op.reduce_axis[0], 4)
+    s[c].reorder(io, jo, ko, ii, ji, ki)
+    s[c].tensorize(ii, micro())
+    s[d].reverse(s[d].op.axis[1])
+    s[d].reverse_compute_at(s[c], io)
+    assert runs_alike(s, ("cpu",))
+    assert loops_alone(s, "triton-interpret")
+
+
+@pytest.mark.cpu
 def test_loop_along_a_tile_in_registers() -> None:
     """Such a loop is a dimension of the tile on the GPU, which the intrinsic does not have.
 

@@ -33,7 +33,8 @@ def choose_intrinsics(func: Func, *, blocks: bool) -> Func:
     Before:  vectorized io: vectorized ii: dot4(...) as C[io*4 + ii] = f(io*4 + ii)
     After:   vectorized io: vectorized ii: C[io*4 + ii] = f(io*4 + ii)
     Requires: level NEST.   Ensures: vectorize_loops gives each call a whole tile of its own axes.
-    Order: before vectorize_loops, which would mask and pad other tiles.
+    Order: before vectorize_loops, which would mask and pad other tiles; in Triton after
+    through_memory, which says what is in registers.
     """
     left_out = frozenset(
         site.stmt for site in _sites(func.body, (), ()) if not _fits(site, blocks=blocks)
