@@ -168,6 +168,22 @@ def test_another_kernel_may_read_all_of_it() -> None:
     assert agrees(s)
 
 
+def test_programs_meet_outside_their_threads() -> None:
+    """What is computed at a loop that each thread runs by itself is computed for all of them."""
+    A = te.placeholder((6, 4, 8), name="A")
+    B = te.compute((4,), lambda p: p * 5 % 3, name="B")
+    C = te.compute((4, 8, 6), lambda p, j, i: A[i, B[p], j] + A[i, B[3 - p], j], name="C")
+    s = te.create_schedule(C)
+    p, j, i = s[C].op.axis
+    s[C].bind(p, "blockIdx.x")
+    s[C].bind(j, "threadIdx.x")
+    for loop in (i, j):
+        s[B].compute_across(s[C], loop, s[B].op.axis[0], p)
+        assert s[B].plan.placement.axis is p
+        assert agrees(s)
+    te.build(s, "cuda:sm_90")
+
+
 def test_another_kernel_may_read_what_is_made_of_a_fold_inside() -> None:
     """On the CPU, where programs exchange nothing, the fold is computed again for that kernel."""
     A = te.placeholder((6, 4, 5), name="A")

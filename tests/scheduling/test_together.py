@@ -237,6 +237,23 @@ def test_producers_attached_at_shared_loops_move_to_the_leader() -> None:
     refused(lambda: s[p].compute_at(s[c], s[c].op.axis[0]), s, "C.i is run by B.i", "attach P at")
 
 
+def test_producers_attached_at_loops_of_threads_are_computed_for_all_of_them() -> None:
+    a = te.placeholder((4, 8, 6), name="A")
+    b = te.compute(a.shape, lambda i, j, k: a[i, j, k] * 2.0, name="B")
+    c = te.compute(a.shape, lambda i, j, k: b[i, j, k] + 1.0, name="C")
+    d = te.compute(a.shape, lambda i, j, k: a[i, j, k] + 3.0, name="D")
+    s = te.create_schedule([c, d])
+    i, j, k = s[c].op.axis
+    s[c].reorder(i, k, j)
+    s[b].compute_at(s[c], k)
+    i, j, k = s[d].op.axis
+    s[d].bind(i, "blockIdx.x")
+    s[d].bind(j, "threadIdx.x")
+    s[c].compute_with(s[d], k)
+    assert s[b].plan.placement.axis is i, "k is inside the threads"
+    assert agrees(s) and replays(s, [c, d])
+
+
 def test_attached_stages_share_loops() -> None:
     a = te.placeholder((6, 16), name="A")
     p = te.compute((6, 16), lambda i, j: a[i, j] + 1.0, name="P")

@@ -24,6 +24,7 @@ from tedsl.scheduling.plan import (
     at_loop,
 )
 from tedsl.scheduling.plan.labels import loops_text
+from tedsl.scheduling.plan.thread_loops import outside_threads
 from tedsl.scheduling.primitives.arguments import leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.kernel_fusion.grid_barrier import across_problem, refuse_across
@@ -59,6 +60,7 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
         if place is not None and place in run:
             there = at_loop(guest.placement, target, run[place])
             after = after.with_stage(replace(guest, placement=there))
+    after = outside_threads(after, target)
     found = join_problem(after, plan)
     if found is not None:
         raise refuse_join(plan, call, after, *found)
@@ -128,7 +130,7 @@ def compute_across(
     loop = leaf(plan, call, host, axis)
     own = leaf(plan, call, stage, part)
     place = Cooperative(target, loop, leaf(plan, call, host, program), own)
-    after = plan.with_stage(replace(stage, placement=place))
+    after = outside_threads(plan.with_stage(replace(stage, placement=place)), target)
     require_places(plan, call, after)
     found = across_problem(after)
     if found is not None:
