@@ -18,8 +18,8 @@ from tedsl.backends.triton.emit.writer import wrap
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr import build as b
-from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Unary, UnaryOp
-from tedsl.ir.nodes import Accumulate, Dot, Load, Module, Store
+from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Compare, CompareOp, Expr, Unary, UnaryOp
+from tedsl.ir.nodes import Accumulate, Dot, For, Guard, Load, LoopKind, Module, Store
 from tedsl.lower.pipeline import lower
 from tedsl.target import Target
 from tedsl.tensor.reduce import simple_reducer
@@ -185,6 +185,22 @@ def test_an_update_shared_by_programs_is_refused() -> None:
     body = t.grid(i, 8, Accumulate((y,), (int32(0),), add, (Load(x, (i,)),)))
     with pytest.raises(LowerError, match=r"(?s)several programs would update.*'Y'.*rfactor"):
         emit(t.module("shared", (x,), (y,), body), "cuda")
+
+
+def test_guards_say_which_program_updates_an_element() -> None:
+    """For each element one: `i == j` lets one program through for each j."""
+    x, y = t.mem("X", (8,)), t.mem("Y", (8,))
+    i, j = Axis("i"), Axis("j")
+    add = simple_reducer(BinaryOp.ADD, DType.float32)
+
+    def module(index: Expr) -> Module:
+        update = Accumulate((y,), (index,), add, (Load(x, (i,)),))
+        own = Guard(Compare(CompareOp.EQ, i, j), update)
+        return t.module("own", (x,), (y,), t.grid(i, 8, For(j, int32(8), LoopKind.SERIAL, own)))
+
+    assert "tl.store(y" in emit(module(j), "cuda").source.lower()
+    with pytest.raises(LowerError, match="several programs would update"):
+        emit(module(int32(0)), "cuda")
 
 
 def test_an_operator_without_meaning_is_refused() -> None:

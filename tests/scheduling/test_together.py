@@ -162,6 +162,26 @@ def test_runtime_sizes() -> None:
     )
 
 
+def test_a_serial_fold_behind_programs_of_runtime_number() -> None:
+    """Its results are as many as a call says, so they are folded where they are stored: by the one
+    program after all those of the other stages."""
+    n, m = te.size_var("n"), te.size_var("m")
+    a, b = te.placeholder((n, m), name="A"), te.placeholder((m,), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, m), lambda i, j: a[i, j] * 2.0, name="C")
+    d = te.compute((m,), lambda i: te.max(a[k, i], axis=k), name="D")
+    e = te.compute((m,), lambda i: b[i] + 1.0, name="E")
+    s = te.create_schedule([c, d, e])
+    for number, axis in enumerate(s[c].op.axis):
+        s[c].bind(axis, te.program_id(number))
+    s[d].reorder(k, d.op.axis[0])
+    s[e].bind(e.op.axis[0], "blockIdx.x")
+    s[e].compute_with(s[c])
+    s[d].compute_with(s[c])
+    te.build(s, "cuda:sm_90")
+    assert agrees(s, {n: 3, m: 5}) and agrees(s, {n: 1, m: 2})
+
+
 def test_loops_are_compared_as_they_run() -> None:
     """Sixteen parts of an axis of three run three times."""
     a = te.placeholder((16, 3), name="A")

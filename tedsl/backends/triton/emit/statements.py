@@ -18,8 +18,8 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.index_arith import less, sub
 from tedsl.expr.nodes import Axis, Const, Expr
-from tedsl.expr.visit import walk
-from tedsl.index.prove import prove
+from tedsl.expr.visit import axes_of, substitute, walk
+from tedsl.index.prove import equal, prove
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
@@ -352,11 +352,9 @@ class Statements:
         if update.buffers[0].scope is not Scope.GLOBAL or update.atomic:
             return
         used = set(walk(*update.indices))
+        named = frozenset(index for index in update.indices if isinstance(index, Axis))
         unnamed = [axis for axis in self.programs if axis not in used]
-        facts = self.writer.ranges
-        for guard in self._guards if unnamed else ():
-            facts = facts.assume(guard)
-        shared = [axis.name for axis in unnamed if not isinstance(simplify(axis, facts), Const)]
+        shared = [axis.name for axis in unnamed if not self._one_passes(axis, named)]
         if shared:
             raise LowerError(
                 f"several programs would update one element of {update.buffers[0].name!r}",
@@ -364,6 +362,22 @@ class Statements:
                 hint="keep the reduction inside one program (serial or block axes), or split it "
                 "with rfactor",
             )
+
+    def _one_passes(self, program: Axis, named: frozenset[Axis]) -> bool:
+        """Whether guards let one program of an axis through, at most, for each element: any two for
+        which they hold, at the same value of each axis that `named` an element, are the same."""
+        guards = [g for g in self._guards if not any(isinstance(node, Load) for node in walk(g))]
+        others = {a: Axis(a.name, a.kind, None, a.dtype) for a in axes_of(program, *guards) - named}
+        renamed: dict[Expr, Expr] = {**others}
+        facts = self.writer.ranges
+        for axis, other in others.items():
+            known = facts.range_of(axis)
+            if known is not None:
+                low, extent = (substitute(each, renamed) for each in (known.min, known.extent))
+                facts = facts.with_axis(other, low, extent)
+        for guard in guards:
+            facts = facts.assume(guard).assume(substitute(guard, renamed))
+        return equal(program, others[program], facts)
 
 
 def _folds(update: Accumulate) -> str:
