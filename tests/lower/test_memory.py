@@ -163,6 +163,23 @@ def test_a_dimension_of_a_tile_that_has_no_constant_extent(n: int) -> None:
     assert agrees(s, {size: n})
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 16])
+def test_a_tile_without_elements(n: int) -> None:
+    """Of sizes below 2 and divisible by 16 there is 0, for which no program runs."""
+    size = te.size_var("n")
+    a = te.placeholder((5,), name="A")
+    b = te.compute((5,), lambda i: a[4 - i] + 1.0, name="B")
+    c = te.compute((size, 5), lambda r, i: b[i] + r.astype("float32"), name="C")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(s[c].fuse(*c.op.axis), 16)
+    s[c].bind(outer, "blockIdx.x")
+    s[c].vectorize(inner)
+    s[c].specialize(size >= 2)
+    s[b].compute_at(s[c], outer)
+    te.build(s, "cuda:sm_90")
+    assert agrees(s, {size: n})
+
+
 def test_registers_stay_registers() -> None:
     a = te.placeholder((30, 40), name="A")
     b = te.compute((30, 40), lambda i, j: a[i, j] + 1.0, name="B")

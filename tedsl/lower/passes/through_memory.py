@@ -100,7 +100,7 @@ def _fits(stmt: Stmt, lanes: Mapping[Axis, int | None]) -> bool:
             continue
         named = [i for i, size in zip(indices, buffer.shape, strict=True) if constant(size) != 1]
         sizes = [constant(size) for size in buffer.shape if constant(size) != 1]
-        whole = [isinstance(i, Axis) and lanes.get(i) for i in named] == sizes
+        whole = [lanes.get(i) if isinstance(i, Axis) else None for i in named] == sizes
         units = all(
             constant(i) == 0
             for i, size in zip(indices, buffer.shape, strict=True)
