@@ -254,7 +254,11 @@ def extract(form: Sum, divisor: Divisor, facts: Facts) -> tuple[Sum, Sum]:
             if facts.multiples[atom] % (scale // common) == 0:  # atom = part * (atom // part)
                 part = facts.interner.const(scale // common, form.dtype)
                 exact = facts.interner.binary(FLOORDIV, atom, part)
-                add_term(quotient, exact, coefficient // common)
+                found = interval(exact, facts)
+                if found.lo is not None and found.lo == found.hi:
+                    whole += found.lo * (coefficient // common)
+                else:
+                    add_term(quotient, exact, coefficient // common)
                 continue
         remainder = coefficient % scale if coefficient > 0 else -(-coefficient % scale)
         count = (coefficient - remainder) // scale
