@@ -11,6 +11,7 @@ from typing import Any
 import every_kernel
 import numpy as np
 import pytest
+from refusals import refused
 
 import tedsl as te
 from tedsl.errors import InternalError, TedslError
@@ -176,6 +177,52 @@ def test_a_sum_over_2_to_the_31_elements() -> None:
     for target in ("cpu", "cuda:sm_90", "triton-interpret"):
         module = te.lower(total, target=target, check=True)
         assert "A[k.outer * int64(" in str(module)
+
+
+FAR: dict[str, Callable[[Any, Any], object]] = {
+    "factors": lambda stage, i: [i := stage.split(i, factor=f)[0] for f in (2048, 1 << 20, 8)],
+    "parts": lambda stage, i: stage.split(stage.split(i, nparts=1 << 20)[1], nparts=1 << 20),
+    "of parts": lambda stage, i: stage.split(stage.split(i, nparts=1 << 20)[1], factor=1 << 20),
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("way", FAR)
+def test_steps_of_loops_beyond_32_bits(way: str) -> None:
+    """What splits go in, one inside the other, is counted as sizes of the definition are not."""
+    n = te.size_var("n")
+    x = te.placeholder((n,), "int32", name="A")
+    y = te.compute((n,), lambda i: x[i] + i, name="B")
+    s = te.create_schedule(y)
+    FAR[way](s[y], y.op.axis[0])
+    for target in ("cpu", "cuda:sm_90", "triton-interpret"):
+        te.lower(s, target, check=True)
+    te.build(s, "cuda:sm_90")
+    for size in (1, 100, 5000) if way == "factors" else ():  # others have more loops than elements
+        given = np.arange(size, dtype=np.int32)
+        np.testing.assert_array_equal(te.build(s, "cpu")(given), given * 2)
+
+
+def test_a_loop_of_multiples_beyond_32_bits() -> None:
+    n = te.size_var("n")
+    y = te.compute((n, 12), lambda i, j: i + j, name="B")
+    s = te.create_schedule(y)
+    i, j = y.op.axis
+    parts = s[y].split(i, nparts=1 << 30)
+    s[y].fuse(s[y].fuse(*parts), j)
+    for target in ("cpu", "cuda:sm_90", "triton-interpret"):
+        te.lower(s, target, check=True)
+
+
+def test_steps_of_loops_beyond_64_bits() -> None:
+    n = te.size_var("n")
+    y = te.compute((n,), lambda i: i + 1, name="B")
+    s = te.create_schedule(y)
+    i = y.op.axis[0]
+    for _ in range(2):
+        i, _ = s[y].split(i, 1 << 30)
+    with refused(s, "would go in steps of 9223372036854775808", "at most 2**62"):
+        s[y].split(i, 8)
 
 
 @pytest.mark.cpu

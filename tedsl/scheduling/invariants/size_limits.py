@@ -9,7 +9,7 @@ from tedsl.expr.index_arith import LARGEST, MAX_ELEMENTS, elements
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.differing import differing_stages
 from tedsl.scheduling.plan.labels import labels
-from tedsl.scheduling.plan.relations import constant, extents, ranks
+from tedsl.scheduling.plan.relations import constant, extents, ranks, steps
 from tedsl.scheduling.primitives.call import Call
 
 
@@ -54,8 +54,11 @@ def _fault(stage: StagePlan) -> tuple[str, str] | None:
     total = max(map(elements, stage.op.output_shapes)) + _padding(stage)
     if total > MAX_ELEMENTS:
         return f"{stage.name} would have {total} elements", "2**59"
+    far = steps(stage)
     for axis, extent in extents(stage).items() if stage.relations else ():
         size, most = constant(extent), min(axis.dtype.info.highest, LARGEST)
+        if size is None and far[axis] > LARGEST:
+            return f"{labels(stage)[axis]} would go in steps of {far[axis]}", "2**62"
         if size is not None and size > most:
             return f"{labels(stage)[axis]} would have {size} iterations", f"{most} ({axis.dtype})"
     return None

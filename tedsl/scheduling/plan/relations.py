@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.expr import index_arith
-from tedsl.expr.index_arith import at_most, both, less, same_width
+from tedsl.expr.index_arith import at_most, both, less, same_width, widened
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
 from tedsl.scheduling.plan import Fuse, Relation, Scatter, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.labels import labels, unique_name
@@ -108,24 +108,68 @@ def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None)
 def split_loop(
     stage: StagePlan, parent: Axis, factor: Expr | None, nparts: Expr | None = None
 ) -> tuple[StagePlan, tuple[Axis, Axis]]:
-    """The stage with two loops in the place of `parent`, and these."""
+    """The stage with two loops in the place of `parent`, and these: of 64 bits where a constant in
+    their arithmetic has as many."""
     base = labels(stage)[parent]
     given = factor if factor is not None else nparts
+    if given is not None and parent.dtype is not DType.int64 and _is_far(stage, parent, given):
+        given = widened(given)
+        factor, nparts = (None, given) if factor is None else (given, None)
     wide = DType.int64 if given is not None and given.dtype is DType.int64 else parent.dtype
     outer = derived(stage, f"{base}.outer", parent, wide)
     inner = derived(stage, f"{base}.inner", parent, wide)
     return _joined(stage, Split(parent, outer, inner, factor, nparts), (parent,)), (outer, inner)
 
 
+def _is_far(stage: StagePlan, parent: Axis, number: Expr) -> bool:
+    """True when loops of a split by `number` go in steps beyond 32 bits."""
+    count = steps(stage)[parent] * (constant(number) or 1)
+    return count > DType.int32.info.highest and constant(extents(stage)[parent]) is None
+
+
+def steps(stage: StagePlan) -> dict[Axis, int]:
+    """The constants in the arithmetic of every axis of the stage, at most: what root axes are
+    divided by for its extent, and what it is multiplied by for their values.
+
+    i -> (io, ii) by 32, io -> (ioo, ioi) by 8:  ioo < ceil(n / 256),  i = ioo * 256 + ...
+    """
+    known = dict.fromkeys(stage.root_axes, 1)
+    for relation in stage.relations:
+        match relation:
+            case Split(parent, outer, inner, factor, nparts):
+                known[outer] = known[parent] * (constant(factor) or 1)
+                known[inner] = known[parent] * (constant(nparts) or 1)
+            case Fuse(outer, inner, fused):
+                known[fused] = max(known[outer], known[inner])
+            case Unit(axis=axis):
+                known[axis] = 1
+            case Scatter():
+                pass
+            case Skew(parent=parent, skewed=skewed):
+                known[skewed] = known[parent]
+    return known
+
+
 def fuse_loops(stage: StagePlan, outer: Axis, inner: Axis) -> tuple[StagePlan, Axis]:
     """The stage with one loop in the place of two that follow each other, and this."""
     known = labels(stage)
     first = known[outer].removesuffix(".fused")
-    product = constant(multiply(*(extents(stage)[axis] for axis in (outer, inner))))
-    large = product is not None and product > DType.int32.info.highest
+    sizes = extents(stage)
+    large = _number_in(sizes[outer]) * _number_in(sizes[inner]) > DType.int32.info.highest
     wide = DType.int64 if large or inner.dtype is DType.int64 else outer.dtype
     fused = derived(stage, f"{first}.{known[inner]}.fused", outer, wide)
     return _joined(stage, Fuse(outer, inner, fused), (outer, inner)), fused
+
+
+def _number_in(extent: Expr) -> int:
+    """The constant that an extent is a multiple of, as it is written."""
+    match extent:
+        case Const(value=value):
+            return int(value)
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            return _number_in(a) * _number_in(b)
+        case _:
+            return 1
 
 
 def _joined(stage: StagePlan, relation: Split | Fuse, gone: Sequence[Axis]) -> StagePlan:
@@ -164,7 +208,8 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
                     known[outer] = nparts
                     known[inner] = ceildiv(known[parent], nparts)
             case Fuse(outer, inner, fused):
-                known[fused] = multiply(known[outer], known[inner])
+                wide = max(known[outer].dtype, fused.dtype, key=lambda dtype: dtype.bits)
+                known[fused] = multiply(widened(known[outer], wide), known[inner])
             case Unit(axis=axis):
                 known[axis] = integer(1)
             case Scatter():
