@@ -410,6 +410,37 @@ def test_what_last_programs_compute_is_stored_outside_their_loops(when: str) -> 
     te.lower(s, "cuda:sm_90", check=True)
 
 
+@pytest.mark.cpu
+@pytest.mark.parametrize("how", ["last", "beside"])
+def test_tiles_stored_outside_loops_of_a_stage_without_programs(how: str) -> None:
+    """Such a tile is a value of the programs that compute the stage, not one outside all of the
+    grid."""
+    x, w = te.placeholder((2, 4), name="x"), te.placeholder((4, 4), name="w")
+    y = te.compute((2, 4), lambda i, k: x[i, k] * 2.0, name="y")
+    k = te.reduce_axis((0, 4), name="k")
+    read = y if how == "last" else x
+    z = te.compute((2, 4), lambda i, j: te.sum(read[i, k] * w[k, j], axis=k), name="z")
+    s = te.create_schedule([y, z])
+    s[y].bind(y.op.axis[0], "blockIdx.x")
+    copy = s[s.cache_read(w, "local", [s[z]])]
+    copy.compute_at(s[z], z.op.axis[0])
+    copy.store_root()
+    s[z].vectorize(z.op.axis[1])
+    s[z].vectorize(k)
+    if how == "last":
+        s[z].compute_last(s[y])
+    else:
+        s[z].compute_with(s[y])
+    rng = np.random.default_rng(0)
+    left = rng.integers(-4, 4, (2, 4)).astype(np.float32)
+    right = rng.integers(-4, 4, (4, 4)).astype(np.float32)
+    for target in ("cpu", "triton-interpret"):
+        _, found = te.build(s, target, cache=False)(left, right)
+        np.testing.assert_array_equal(found, (left * 2 if how == "last" else left) @ right)
+    te.lower(s, "cuda:sm_90", check=True)
+    te.build(s, "cuda:sm_90")
+
+
 @pytest.mark.parametrize("home", ["root", "scan"])
 def test_what_a_launched_step_stores_outside_of_it(home: str) -> None:
     """Steps of a scan that are kernels each keep in device memory what is stored around them."""

@@ -154,7 +154,9 @@ def _kernel_func(context: Context, kernel: Kernel, when: Expr | None = None) -> 
     ends: dict[str, list[Last]] = {}
     with within(kernel.leader.name):
         for phase in kernel.last:
-            nest = _within_kernel(context, phase.nests, partial(_nest, context, phase.nests[0]))
+            nest = _within_kernel(
+                context, phase.nests, partial(_stored_nest, context, phase.nests[0])
+            )
             ends.setdefault(phase.of, []).append((phase, nest))
         programs = kernel.programs.nests
         body = _within_kernel(context, programs, partial(_kernel_nest, context, kernel, ends))
@@ -448,12 +450,17 @@ def _kernel_nest(context: Context, kernel: Kernel, ends: Mapping[str, Sequence[L
     """The nests of a kernel side by side in its grid, each with its `ends`, what the last of its
     programs do."""
     nests = [
-        finished(context, nest.stage, _nest(context, nest), ends.get(nest.stage.name, ()))
+        finished(context, nest.stage, _stored_nest(context, nest), ends.get(nest.stage.name, ()))
         for nest in kernel.programs.nests
     ]
-    body = one_grid(nests) if len(nests) > 1 else nests[0]
-    ended = (nest.stage for phase in kernel.last for nest in phase.nests)
-    for stage in (*kernel.roots, *ended):
+    return one_grid(nests) if len(nests) > 1 else nests[0]
+
+
+def _stored_nest(context: Context, nest: Nest) -> Stmt:
+    """A nest at root inside the buffers of what is stored outside its loops, none of which are of
+    the grid then."""
+    body = _nest(context, nest)
+    for stage in nest.stages:
         body = _with_kept(context, stage.name, body)
     return body
 
