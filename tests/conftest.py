@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib.util
 import os
 import re
@@ -17,6 +19,8 @@ from tedsl import target
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
+# Objects between two collections of garbage, and collections between two of what is older.
+COLLECTED = (50_000, 20, 20)
 
 # A failure is to be told before the test's time is up: hypothesis shrinks for 300 seconds, and
 # traces every line meanwhile to explain what it found.
@@ -55,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is collected
     profile: object = config.getoption("--hypothesis-profile", default=None)
     settings.load_profile(str(profile or os.environ.get("HYPOTHESIS_PROFILE") or "ci"))
     own_gpu()
@@ -67,6 +72,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--no-ptxas") or importlib.util.find_spec("triton") is None:
         return
     config.add_cleanup(every_kernel.watch(bool(config.getoption("--every-architecture"))))
+
+
+def pytest_collection_finish() -> None:
+    """Thirteen thousand tests and what their files import stay to the end: garbage is looked for
+    among what comes later, and less often than with Python's defaults."""
+    gc.freeze()
+    gc.set_threshold(*COLLECTED)
+    gc.enable()
+    atexit.register(gc.unfreeze)  # Triton's bindings tell of what is still there at the end
 
 
 def own_gpu() -> None:
