@@ -217,24 +217,32 @@ def _reduce_chain(s: Schedule, found: Chained, tile: Tile | None = None) -> list
 
 def _quickest(s: Schedule, found: Chained) -> Tile | None:
     """The tile of float32 products that takes the shortest time by the cost model; None for
-    products of other types."""
+    products of other types.  Cascades that are one but for names ask once."""
     target = Target.parse(s.target or "cuda")
+    names = remembered(s, (_split_stages, found.last), partial(_split_stages, found=found))
+    if not names:
+        return None
 
     def times(trial: Schedule) -> list[float]:
-        after = trial.copy(decided=False)
-        inside = {found.root, found.last, *found.members, *found.inner}
-        inside.update(inline_around(after, found))
-        # What is inlined may round operands, which tensor cores then take in fewer bits.
-        shape = contraction(definitions(after)[found.last])
-        if shape is None or not is_split(shape):
-            return []
-        names = [name for name in definitions(trial) if name in inside]
         return [
             seconds_alone(trial, names, partial(_in_tile, found.last, t), target) for t in TILES
         ]
 
-    each = remembered(s, (_quickest, found.last, str(target)), times)
-    return TILES[each.index(min(each))] if each else None
+    each = remembered(s, (_quickest, names.index(found.last), str(target)), times, names)
+    return TILES[each.index(min(each))]
+
+
+def _split_stages(s: Schedule, found: Chained) -> list[str]:
+    """The stages of the kernel of a cascade, producers first; none where its products are not of
+    float32."""
+    before = list(definitions(s))
+    inside = {found.root, found.last, *found.members, *found.inner}
+    inside.update(inline_around(s, found))
+    # What is inlined may round operands, which tensor cores then take in fewer bits.
+    shape = contraction(definitions(s)[found.last])
+    if shape is None or not is_split(shape):
+        return []
+    return [name for name in before if name in inside]
 
 
 def _in_tile(last: str, tile: Tile, s: Schedule, names: Names) -> None:
