@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from tedsl.ir.numerics import Array, Value
 
 Env = list[Any]
 Eval = Callable[[Env], Value]
+Operand = Eval | int
+"""How to find a value: a closure, or the cell that it is in."""
 ACTIVE = 0
 """The cell of the statement's mask: True, or the lanes whose result is kept."""
 
@@ -90,6 +93,7 @@ class Layout:
 
     cells: dict[Expr, int] = field(default_factory=dict[Expr, int])
     memories: dict[Buffer, int] = field(default_factory=dict[Buffer, int])
+    constants: dict[int, Value] = field(default_factory=dict[int, Value])
     size: int = 1
 
     def cell(self, node: Expr) -> int:
@@ -103,6 +107,21 @@ class Layout:
         if buffer not in self.memories:
             self.memories[buffer] = self.new_cell()
         return self.memories[buffer]
+
+    def constant(self, node: Const) -> int:
+        """The cell that holds a constant from the beginning."""
+        cell = self.cell(node)
+        if cell not in self.constants:
+            self.constants[cell] = numerics.scalar(node.value, node.dtype)
+        return cell
+
+    def environment(self) -> Env:
+        """All cells, with the constants in theirs."""
+        env: Env = [None] * self.size
+        for cell, value in self.constants.items():
+            env[cell] = value
+        env[ACTIVE] = True
+        return env
 
     def new_cell(self) -> int:
         """One more cell."""
@@ -153,21 +172,30 @@ class Compiler:
             self.done[node] = _remembered(made, self.shared[node]) if node in self.shared else made
         return self.done[node]
 
+    def _operand(self, node: Expr) -> Operand:
+        """Where the value of a leaf is, which takes no call; else the closure."""
+        match node:
+            case Const():
+                return self.layout.constant(node)
+            case Axis() | Var():
+                return self.layout.cell(node)
+            case _:
+                return self.visit(node)
+
     def _make(self, node: Expr) -> Eval:
         match node:
-            case Const(value=value, dtype=dtype):
-                return _constant(numerics.scalar(value, dtype))
-            case Axis() | Var():
-                cell = self.layout.cell(node)
-                return lambda env: env[cell]
+            case Const() | Axis() | Var():
+                cell = self._operand(node)
+                assert isinstance(cell, int)
+                return itemgetter(cell)
             case Unary(op=op, a=a):
-                return _apply1(numerics.unary(op, a.dtype), self.visit(a))
+                return _apply1(numerics.unary(op, a.dtype), self._operand(a))
             case Binary(op=op, a=a, b=b):
-                return _apply2(numerics.binary(op, a.dtype), self.visit(a), self.visit(b))
+                return _apply2(numerics.binary(op, a.dtype), self._operand(a), self._operand(b))
             case Compare(op=op, a=a, b=b):
-                return _apply2(numerics.compare(op), self.visit(a), self.visit(b))
+                return _apply2(numerics.compare(op), self._operand(a), self._operand(b))
             case Cast(a=a, dtype=dtype):
-                return _apply1(numerics.converter(a.dtype, dtype), self.visit(a))
+                return _apply1(numerics.converter(a.dtype, dtype), self._operand(a))
             case Select(condition=condition, a=a, b=b):
                 return _choose(self.visit(condition), self.visit(a), self.visit(b))
             case IfThenElse(condition=condition, a=a, b=b):
@@ -189,15 +217,19 @@ class Compiler:
         return _scalar_load(memory, indices, mask, zero)
 
 
-def _constant(value: Value) -> Eval:
-    return lambda env: value
-
-
-def _apply1(fn: numerics.Fn1, a: Eval) -> Eval:
+def _apply1(fn: numerics.Fn1, a: Operand) -> Eval:
+    if isinstance(a, int):
+        return lambda env: fn(env[a])
     return lambda env: fn(a(env))
 
 
-def _apply2(fn: numerics.Fn2, a: Eval, b: Eval) -> Eval:
+def _apply2(fn: numerics.Fn2, a: Operand, b: Operand) -> Eval:
+    if isinstance(a, int):
+        if isinstance(b, int):
+            return lambda env: fn(env[a], env[b])
+        return lambda env: fn(env[a], b(env))
+    if isinstance(b, int):
+        return lambda env: fn(a(env), env[b])
     return lambda env: fn(a(env), b(env))
 
 

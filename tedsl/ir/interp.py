@@ -91,8 +91,7 @@ def run(
     for buffer in shapes:
         layout.memory(buffer)
     counters = [layout.memories[buffer] for buffer in module.counters]
-    env: Env = [None] * layout.size
-    env[ACTIVE] = True
+    env = layout.environment()
     _set_sizes(env, module, layout, sizes or {})
     if not all(condition(env) for condition in conditions):
         raise InternalError("sizes against an assumption", subject=f"run {module.name}")
@@ -392,6 +391,8 @@ def _combiner(reducer: Reducer, layout: Layout) -> Combine:
     evaluators = compiler.compile(bodies)
     lhs, rhs = ([layout.cell(v) for v in side] for side in (reducer.lhs, reducer.rhs))
     cells = compiler.fresh_cells
+    if len(evaluators) == 1 and not cells:
+        return _simple_combiner(lhs[0], rhs[0], evaluators[0])
 
     def combine(env: Env, a: list[Value], b: list[Value]) -> list[Value]:
         for cell, value in (*zip(lhs, a, strict=True), *zip(rhs, b, strict=True)):
@@ -399,6 +400,16 @@ def _combiner(reducer: Reducer, layout: Layout) -> Combine:
         for cell in cells:
             env[cell] = None
         return [evaluate(env) for evaluate in evaluators]
+
+    return combine
+
+
+def _simple_combiner(lhs: int, rhs: int, evaluate: Eval) -> Combine:
+    """Of one value, with nothing in it that is used twice."""
+
+    def combine(env: Env, a: list[Value], b: list[Value]) -> list[Value]:
+        (env[lhs],), (env[rhs],) = a, b
+        return [evaluate(env)]
 
     return combine
 
