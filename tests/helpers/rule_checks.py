@@ -10,6 +10,7 @@ import numpy as np
 from rule_cases import RuleCase, random_inputs, size_values
 
 import tedsl as te
+from tedsl.errors import ScheduleError
 from tedsl.expr.numerics import Array
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
@@ -78,12 +79,21 @@ def agree(outputs: Sequence[Tensor], got: Sequence[Array], want: Sequence[Array]
 def drawn(
     case: RuleCase, target: str, rng: random.Random, fixed: Decisions | None = None
 ) -> dict[str, object]:
-    """Decisions for all knobs that are not `fixed`, drawn as they appear."""
+    """Decisions for all knobs that are not `fixed`, drawn as they appear: all that are met at once,
+    or one after another where one leaves another no such choice."""
     outputs = case.outputs()
     decisions: dict[str, object] = dict(fixed or {})
-    while True:
-        met = schedule_for(outputs, target, decisions).knobs
-        new = [knob for knob in met if knob.name not in decisions]
-        if not new:
-            return decisions
-        decisions[new[0].name] = rng.choice(new[0].choices)
+    at_once = True
+    met = schedule_for(outputs, target, decisions).knobs
+    while new := [knob for knob in met if knob.name not in decisions]:
+        values = {knob.name: rng.choice(knob.choices) for knob in new[: len(new) if at_once else 1]}
+        try:
+            met = schedule_for(outputs, target, decisions | values).knobs
+        except ScheduleError:
+            if len(values) == 1:
+                raise
+            at_once = False
+        else:
+            decisions |= values
+    names = {*(knob.name for knob in met), *(fixed or {})}
+    return {name: value for name, value in decisions.items() if name in names}
