@@ -62,7 +62,7 @@ DIFFERENT = re.compile(
 )
 """Matrix units, atomic updates, 8-bit floats, the copy engine, clusters and limits of registers."""
 SHARE = 8
-PLAIN = 4
+PLAIN = 8
 MOST = 3
 VALUES = 256
 FOLDER = "TEDSL_TESTS_COMPILED"
