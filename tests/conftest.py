@@ -29,7 +29,7 @@ engine.MAX_SHRINKING_SECONDS = 100
 
 settings.register_profile(
     "ci",
-    max_examples=60,
+    max_examples=40,
     phases=PHASES,
     deadline=None,
     derandomize=True,

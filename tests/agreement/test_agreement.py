@@ -22,7 +22,7 @@ from tedsl.errors import ScheduleError
 SHARDS = 20 if settings().max_examples <= 100 else 60
 QUICK = 5
 """Parts that run side by side, and how many of them always do; each has the profile's number of
-examples: 300 pairs in `ci`, 1,200 with `-m 'slow or not slow'`, 102,000 in `deep`."""
+examples: 200 pairs in `ci`, 800 with `-m 'slow or not slow'`, 102,000 in `deep`."""
 PARTS = [
     pytest.param(shard, marks=[pytest.mark.slow] * (SHARDS == 20 and shard >= QUICK))
     for shard in range(SHARDS)
