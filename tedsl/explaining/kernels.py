@@ -28,9 +28,11 @@ from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Store
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.runtime.arguments.sizes import Number, evaluate_shape, launched
+from tedsl.scheduling.memo import Memory
 
 THREADS = 32
 NOTHING = Counted()
+_EXACT = Memory(64)
 Compiled = Mapping[str, Any]
 
 
@@ -84,7 +86,7 @@ def _counted(
 ) -> KernelCost:
     """The cost with what is counted exactly: what is read or written at all moves at least once,
     except what the kernel before has left in the cache."""
-    exact = exact_bytes(func, every)
+    exact = _exact(func, every)
     order = list(dict.fromkeys((*traffic, *exact)))
     made = {buffer for buffer, one in exact.items() if one.stores}
     reads: dict[str, int] = {}
@@ -109,6 +111,14 @@ def _counted(
         cost, reads=reads, writes=writes, cached=cached, loads=loads, stores=stores,
         doubtful=doubtful, touched={b.name: (one.read, one.written) for b, one in exact.items()},
     )  # fmt: skip
+
+
+def _exact(func: Func, every: Mapping[Expr, Values]) -> Mapping[Buffer, Counted]:
+    """`exact_bytes`, counted once for a kernel that is explained again at the same sizes."""
+    sizes = tuple(every.items())
+    if any(np.ndim(value) for _, value in sizes):
+        return exact_bytes(func, every)
+    return _EXACT.get((func, *sizes), lambda: exact_bytes(func, every))
 
 
 def buffer_bytes(buffers: Sequence[Buffer], values: Mapping[Var, Number]) -> int:
