@@ -23,7 +23,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
-from tedsl.schedules.trial import accepts, remembered, takes
+from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
@@ -133,7 +133,7 @@ def follow(stage: Stage, axis: Axis, lazy: bool = False) -> None:
 
 def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
     """True when rescaling a cascade is a multiplication that may be put off."""
-    return accepts(s, lambda trial: follow(trial[name], axis, lazy=True))
+    return takes(s, (may_be_lazy, name), lambda trial: follow(trial[name], axis, lazy=True))
 
 
 def inner_folds(
