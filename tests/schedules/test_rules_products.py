@@ -522,3 +522,24 @@ def test_a_deep_product_of_few_tiles_is_split_though_its_rows_are_folded() -> No
     for columns in (2704, 2707):
         assert kernels(6128, 4, columns) == ["product.local.rf", "product", "t"]
     assert kernels(512, 8192) == ["t.rf", "t"]
+
+
+@pytest.mark.parametrize("batch", [(16,), (4, 4), (2, 2, 4)])
+def test_descriptors_load_an_operand_of_all_batches(batch: tuple[int, ...]) -> None:
+    """One matrix for all of a batch of any rank is read at 0 of its batch axes, which are of one
+    element: a box like others.  Loaded by threads, the last step of such a product took more shared
+    memory than there is, and pieces of half the size were taken instead."""
+    one = (1,) * len(batch)
+    a = te.placeholder((*batch, 946, 1429), B, name="a")
+    b = te.placeholder((*one, 946, 1024), B, name="b")
+    k = te.reduce_axis((0, 946), name="k")
+
+    def of(*at: te.Axis) -> te.Expr:
+        *lead, i, j = at
+        return te.sum(a[(*lead, k, i)] * b[(*(0 for _ in lead), k, j)], axis=k)
+
+    c = te.compute((*batch, 1429, 1024), of, name="c")
+    s = schedule_for(te.compute(c.shape, lambda *i: c[i].astype(B), name="y"), HOPPER)
+    assert {knob.chosen for knob in s.knobs if knob.name.endswith("descriptors")} == {True}
+    source = emit(lower(s.plan, HOPPER), HOPPER).source
+    assert "b_desc.load(" in source and "a_global_desc.load(" in source

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.matrix_units import worth_padding
 from tedsl.schedules.analysis.nests import (
     Contraction,
@@ -16,7 +16,7 @@ from tedsl.schedules.analysis.nests import (
     computed,
     contraction,
     direct_reads,
-    plain,
+    distinct,
     reduce_axes,
 )
 from tedsl.schedules.analysis.views import definitions, extent_of, in_memory
@@ -117,7 +117,7 @@ def contract_inner(
     view = definitions(s)
     found = [r for fold in folds for r in reads(*view[fold.name].bodies)]
     shape = contraction(view[lead.name], grouped=True)
-    whole = all(plain(r) is not None for r in found)
+    whole = all(distinct([i for i in r.indices if axes_of(i)]) is not None for r in found)
     used = [extent_of(a) for a in computed(lead).axes]
     # The parts of float32 operands are computed in registers.
     multiplied = shape is not None and shape.unit is not None and not is_split(shape)
