@@ -47,6 +47,8 @@ SPLIT, CHECKED = 3.0, 4.0
 BANKS, SINGLE, CROSSED = 32, 4, 4
 """Of shared memory; bytes of an element that is copied alone; and how many accesses it takes to put
 back what lies across the rows that groups of warps multiply."""
+NEIGHBOURS = 8
+"""Elements that a thread loads in one access, and folds by itself, at most."""
 FIRST_LINE = 128
 """Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
 sm_100."""
@@ -192,6 +194,7 @@ class _Model:
         self.facts = facts
         self.weights = weights
         self.slots = slots
+        self.again = repeated(moves)
         self.occupancy = self._occupancy()
         self.asked = self._asked()
         self.by_leaf: dict[int, list[Move]] = {}
@@ -312,6 +315,8 @@ class _Model:
         count = found.plain + found.special
         share = leaf.times or 1.0
         for move in moves:
+            if move in self.again:
+                continue
             runs = move.times / share
             if not move.staged:
                 vector = move.layout.vector(move.buffer.dtype.nbytes)
@@ -394,7 +399,10 @@ class _Model:
         """Bytes of each access of the mean program that the second-level cache has to move."""
         free = self.facts.shared_sm / self.occupancy - self.held.shared
         found = asked(self.moves, free / 2, self._ahead)
-        return {move: nbytes * self._let_through(move) for move, nbytes in found.items()}
+        return {
+            move: 0.0 if move in self.again else nbytes * self._let_through(move)
+            for move, nbytes in found.items()
+        }
 
     def _ahead(self, move: Move) -> bool:
         """True when a pipeline loads it into shared memory, past the processor's own cache."""
@@ -441,11 +449,17 @@ class _Model:
 
     def _fold(self, found: Operations) -> float:
         """Seconds until threads have combined what each has folded."""
-        if found.folded <= 1:
+        if self._inside_threads(found):
             return 0.0
         per_warp = found.folded * found.results / self.warps
         across = found.results < self.warps or found.folded > per_warp
         return self.weights.barrier * (1.0 if across and self.warps > 1 else 0.4)
+
+    def _inside_threads(self, found: Operations) -> bool:
+        """True when no thread takes part in what another folds: each has neighbours that it loads
+        in one access."""
+        own = found.results >= self.warps * THREADS and found.folded <= NEIGHBOURS
+        return found.folded <= 1 or own
 
     def _wait(self, leaf: Leaf, found: Operations, small: bool = False) -> float:
         """Seconds until what a statement loads is there: once at least, and then as often as
@@ -455,13 +469,13 @@ class _Model:
         share = leaf.times or 1.0
         runs = 0.0
         for move in self.by_leaf.get(leaf.place, []):
-            if small and not self._small(move):
+            if move in self.again or (small and not self._small(move)):
                 continue
             loaded = move.moved * move.times * self._let_through(move)
             if not move.writes and loaded:
                 missed = max(1.0, move.times * self.asked[move] / loaded)
                 runs = max(runs, min(move.times, missed) / share)
-        loops = leaf.turns and found.folded <= 1 and not isinstance(leaf.stmt, Dot)
+        loops = leaf.turns and self._inside_threads(found) and not isinstance(leaf.stmt, Dot)
         return self.weights.latency * runs / (self.weights.unrolled if loops else 1.0)
 
     # All programs.
@@ -546,6 +560,22 @@ class _Model:
                 f"{self.facts.shared_block}"
             )
         return None
+
+
+def repeated(moves: Sequence[Move]) -> frozenset[Move]:
+    """Loads of what another statement of the same iteration has loaded: it is in registers."""
+    known: dict[tuple[object, ...], Move] = {}
+    again: set[Move] = set()
+    for move in moves:
+        if move.writes:
+            known = {key: each for key, each in known.items() if each.buffer is not move.buffer}
+        elif not (move.staged or move.scattered):
+            loops = tuple(id(loop) for loop in move.leaf.loops)
+            key = (move.buffer, move.first, move.pattern, move.layout, move.mask is None, loops)
+            if key in known:
+                again.add(move)
+            known.setdefault(key, move)
+    return frozenset(again)
 
 
 def smooth(*times: float, sharpness: float) -> float:

@@ -300,3 +300,85 @@ def test_parts_that_are_not_folded_from_the_beginning_on(order: str) -> None:
     both = te.build(s, "cpu")(given), te.evaluate([off, total], {x: given})
     for found, wanted in zip(*both, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def conditioned(
+    first: Callable[..., te.Expr | None], second: Callable[..., te.Expr | None]
+) -> tuple[te.Schedule, te.Tensor]:
+    """The entropy of weights e^x, of those for which a condition holds; the sum of the weights is
+    of those for which another does."""
+    x, m = te.placeholder((4, 64), name="x"), te.placeholder((4, 64), "int32", name="m")
+    k, r = te.reduce_axis((0, 64), name="k"), te.reduce_axis((0, 64), name="r")
+    total = te.compute(
+        (4,), lambda i: te.sum(te.exp(x[i, k]), axis=k, where=first(m, i, k)), name="S"
+    )
+
+    def term(i: te.Axis) -> te.Expr:
+        return te.exp(x[i, r]) * (x[i, r] - te.log(total[i]))
+
+    T = te.compute((4,), lambda i: te.sum(term(i), axis=r, where=second(m, i, r)), name="T")
+    return te.create_schedule(T), T
+
+
+def _all(m: te.Tensor, i: te.Axis, k: te.Axis) -> None:
+    return None
+
+
+def _known(m: te.Tensor, i: te.Axis, k: te.Axis) -> te.Expr:
+    return m[i, k] > 0
+
+
+def _before(m: te.Tensor, i: te.Axis, k: te.Axis) -> te.Expr:
+    return k < 40
+
+
+def _after(m: te.Tensor, i: te.Axis, k: te.Axis) -> te.Expr:
+    return k >= 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(_known, _known), (_known, _all), (_before, _all), (_after, _after), (_after, _before)],
+)
+def test_a_sum_that_may_have_no_element_yet_is_not_positive(
+    first: Callable[..., te.Expr | None], second: Callable[..., te.Expr | None]
+) -> None:
+    s, T = conditioned(first, second)
+    with pytest.raises(te.ScheduleError, match="not known to be positive"):
+        s[T].online(s[T].split(s[T].op.reduce_axis[0], factor=16)[0])
+
+
+def in_parts(s: te.Schedule, T: te.Tensor) -> None:
+    """Three parts of 22 elements, and what merges them in one pass."""
+    s.split_online(T, s[T].split(s[T].op.reduce_axis[0], nparts=3)[0])
+    s[T].online(s[T].split(s[T].op.reduce_axis[0], factor=2)[0])
+
+
+def test_a_part_may_have_no_element() -> None:
+    """The last one begins at 44."""
+    s, T = conditioned(_before, _before)
+    with pytest.raises(te.ScheduleError, match="not known to be positive"):
+        in_parts(s, T)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_sum_of_the_same_elements_is_positive(target: str, parts: bool) -> None:
+    """Each part of a row, the shorter last one too, has its first element in both sums."""
+
+    def some(m: te.Tensor, i: te.Axis, k: te.Axis) -> te.Expr:
+        return k < 60
+
+    s, T = conditioned(some, some)
+    if parts:
+        in_parts(s, T)
+    else:
+        s[T].online(s[T].split(s[T].op.reduce_axis[0], factor=16)[0])
+    rng = np.random.default_rng(0)
+    x, m = rng.standard_normal((4, 64), np.float32), np.ones((4, 64), np.int32)
+    weights = np.exp(x[:, :60].astype(np.float64))
+    logs = np.log(weights.sum(1, keepdims=True))
+    wanted = (weights * (x[:, :60] - logs)).sum(1)
+    kernel = te.build(s, target=target)
+    got = kernel(**{b.name: {"x": x, "m": m}[b.name] for b in kernel.module.inputs})
+    np.testing.assert_allclose(got, wanted, rtol=1e-4)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr.build import select
-from tedsl.expr.index_arith import ZERO, at, both, less
+from tedsl.expr.index_arith import ZERO, at, both, conjuncts, less
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -134,17 +134,71 @@ def _derive_chain(
         bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
         for tensor, body in zip(stage.op.outputs, bodies, strict=True):
             source = reduce.sources[body.index if isinstance(body, Reduce) else 0]
-            whole = reduce.where is None
-            operator = BinaryOp.ADD if adds(reduce.reducer) else reduce.reducer.operator
-            sign = fold_sign(operator, _sign(expanded(source, members), signs), source.dtype)
-            keeps = whole or sign is not Sign.POSITIVE
-            signs[tensor] = sign if keeps else Sign.NONNEGATIVE
+            value = _sign(expanded(source, members), signs, reduce, stays)
+            signs[tensor] = _sign_of_fold(reduce, source, value)
     return found
 
 
-def _sign(value: Expr, signs: Mapping[Tensor, Sign]) -> Sign:
-    found = reads(value)
-    return sign_of(value, {r: signs[r.tensor] for r in found if r.tensor in signs})
+def _sign_of_fold(reduce: Reduce, source: Expr, value: Sign) -> Sign:
+    """The sign of a reduction, of at least one element where it has any, from that of `source`."""
+    operator = BinaryOp.ADD if adds(reduce.reducer) else reduce.reducer.operator
+    sign = fold_sign(operator, value, source.dtype)
+    return sign if _takes_one(reduce) else _weaker(sign)
+
+
+def _sign(
+    value: Expr, signs: Mapping[Tensor, Sign], reader: Reduce, stays: Collection[Operation]
+) -> Sign:
+    """The sign of an element that `reader` folds."""
+    known: dict[Expr, Sign] = {}
+    for read in reads(value):
+        own = reduce_of(read.tensor.op)
+        if own is not None and read.tensor in signs:
+            places = _places(read, own, reader)
+            with_it = _folded_with(own, places, reader, stays)
+            known[read] = signs[read.tensor] if with_it else _weaker(signs[read.tensor])
+        elif own is not None:  # finished before, such as the partial results of lanes
+            body = read.tensor.op.bodies[read.tensor.index]
+            source = own.sources[body.index if isinstance(body, Reduce) else 0]
+            known[read] = _sign_of_fold(own, source, sign_of(expanded(source, stays)))
+    return sign_of(value, known)
+
+
+def _weaker(sign: Sign) -> Sign:
+    """What holds of no elements, too."""
+    return Sign.NONNEGATIVE if sign is Sign.POSITIVE else sign
+
+
+def _takes_one(reduce: Reduce) -> bool:
+    """Whether a reduction folds its first point, whatever else it leaves out."""
+    if reduce.where is None:
+        return True
+    first = {a: a.domain.min for a in reduce.axes if a.domain is not None}
+    return prove(substitute(reduce.where, dict[Expr, Expr](first)))
+
+
+def _folded_with(
+    own: Reduce, places: Mapping[Expr, Expr], reader: Reduce, stays: Collection[Operation]
+) -> bool:
+    """Whether a reduction has folded each point that `reader` has, so that its partial result is of
+    at least one element."""
+    if own.where is None:
+        return True
+    if reader.where is None:
+        return False
+    theirs = conjuncts(expanded(reader.where, stays))
+    return all(
+        any(structural_equal(each, other) for other in theirs)
+        for each in conjuncts(substitute(expanded(own.where, stays), places))
+    )
+
+
+def _places(read: TensorRead, own: Reduce, reader: Reduce) -> dict[Expr, Expr]:
+    """The axes of a reduction that is read, as the reader has them."""
+    return {
+        **at(read.tensor.op.axes, read.indices),
+        **dict(zip(own.axes, reader.axes, strict=True)),
+    }
 
 
 def _derive(
@@ -226,10 +280,9 @@ def _tag(
         return Tag(var, None, sign)
     operator = own.reducer.operator
     ordered = component_operator(own.reducer, body.index) if operator is None else None
-    places: dict[Expr, Expr] = {
-        **at(tensor.op.axes, read.indices),
-        **dict(zip(own.axes, reader.axes, strict=True)),
-    }
+    places = _places(read, own, reader)
+    if not _folded_with(own, places, reader, stays):
+        sign = _weaker(sign)
 
     def here(value: Expr) -> Expr:
         """A value of the other reduction where this one reads it."""
