@@ -21,6 +21,7 @@ In the order in which a computation passes through them:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from tedsl.deep import deep
 from tedsl.devices import Device
@@ -95,13 +96,14 @@ def schedule_for(
     return s
 
 
-def _apply(s: Schedule, where: Target, caution: Caution) -> None:
+def _apply(s: Schedule, where: Target, caution: Caution, compared: bool = True) -> None:
     """Schedule all stages, those that `caution` names by simpler rules.
 
     On a GPU the rules that take whole subgraphs come first (cascaded reductions such as flash
     attention, nested contractions, row reductions in a GEMM's epilogue); `fuse` groups what is left
     into kernels, and each kernel gets the rule for its shape.  What rules attach is to stay in
-    registers or on the stack.
+    registers or on the stack.  Where the cost model weighs one kernel against several it compares
+    what all rules make of each; in those no more is `compared`.
     """
     s.in_registers = True
     schedule_scans(s, where, left_scans(s, caution))
@@ -122,7 +124,9 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
         taken += cpu_stacks.stack_results(s, taken)
     beside = Beside(launches=where.is_triton)
     busy = gpu.busy_rows(gpu_of(s)) if where.is_triton else cpu.BUSY_ROWS
-    groups = fuse(s, busy, taken, loops=not where.is_triton)
+    rules = partial(_apply, where=where, caution={}, compared=False)
+    weighed = rules if compared and where.is_triton else None
+    groups = fuse(s, busy, taken, loops=not where.is_triton, rules=weighed)
     shared: list[Both] = []
     if where.is_triton:
         groups = take_along(s, take_pairs(s, groups))

@@ -495,14 +495,10 @@ def _axes_of(view: View, name: str, inside: Mapping[str, Axes]) -> dict[Axis, Ax
 
 def splits(s: Schedule, view: View, group: Group) -> bool:
     """True for a kernel of few long rows that are split: all its folds are one cascade."""
-    rows, folds = group.rows or (), [n for n in group.inner if is_reduction(view[n])]
+    rows = group.rows or ()
+    folds = [n for n in (*group.inner, group.root) if is_reduction(view[n])]
     single = not (group.contracts or group.in_parts or group.pairs or group.apart)
-    if (
-        not single
-        or is_reduction(view[group.root])
-        or len(folds) < 2
-        or crossed_row(view, group) is not None
-    ):
+    if not single or len(folds) < 2 or crossed_row(view, group) is not None:
         return False
     lengths = [volume(view[name].reduce_axes) for name in folds]
     long = all(n is not None and n >= 2 * PART for n in lengths)

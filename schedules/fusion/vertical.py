@@ -24,17 +24,22 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import evaluations, recomputes
 from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
+from tedsl.schedules.gpu.candidates import Rules, seconds_decided
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
 from tedsl.schedules.gpu.gemm.operand_layouts import copied_anyway
 from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
-from tedsl.schedules.knobs import flip
+from tedsl.schedules.knobs import asked, flip
 from tedsl.schedules.scans import stored_for_scans
+from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import extern_readers, loop_readers
 from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
+from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp
 
+TOGETHER = "together"
+"""The knob for whether all reductions of few long rows are one kernel."""
 # Recomputing a stage at every read of a loop, or in the K steps of a contraction, is cheap up to
 # this much arithmetic per element.
 CHEAP = 12
@@ -49,7 +54,13 @@ CROSSED = 32
 HELD = MAX_TILE // CROSSED_ROWS[0]
 
 
-def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = False) -> list[Group]:
+def fuse(
+    s: Schedule,
+    busy: int,
+    taken: Collection[str] = (),
+    loops: bool = False,
+    rules: Rules | None = None,
+) -> list[Group]:
     """Inline the pointwise stages and gather the rest into kernels.
 
     Args:
@@ -58,6 +69,8 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         taken: the stages that are scheduled already.
         loops: whether kernels are loops over tiles (the CPU), which may compute the region of a
             producer that a tile reads, and skip points of a contraction one by one.
+        rules: all rules, by which the cost model compares one kernel with several; without them
+            thresholds decide.
 
     Returns:
         The kernels, producers first.
@@ -94,7 +107,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
         settled = not alone and not wasted
-        apart = _apart(s, view, groups, busy, loops) if settled else []
+        apart = _apart(s, view, groups, busy, loops, rules) if settled else []
         stored = _stored(s, view, groups, outputs, kept, loops) if settled else []
         if settled and not apart and not stored:
             again = None if loops else store_in_rows(s, view, groups, outputs, along)
@@ -260,11 +273,18 @@ def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
     return reader if free and narrow and in_step(read, stage.op.axis) else None
 
 
-def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool) -> list[str]:
+def _apart(
+    s: Schedule,
+    view: View,
+    groups: list[Group],
+    busy: int,
+    loops: bool,
+    rules: Rules | None,
+) -> list[str]:
     """Reductions of few long rows that are to be kernels of their own, which can split them."""
     found: list[str] = []
     for group in groups:
-        folds = [name for name in group.inner if is_reduction(view[name])]
+        folds = [name for name in (*group.inner, group.root) if is_reduction(view[name])]
         rows = volume(group.rows or ())
         points = [volume((*view[name].axes, *view[name].reduce_axes)) for name in folds]
         if group.rows is None or group.contracts or rows is None or None in points:
@@ -273,7 +293,8 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
         if alone or not folds:
             continue
         lane, enough = crossed_row(view, group), busy
-        if is_reduction(view[group.root]) and lane is None:
+        ends = is_reduction(view[group.root]) and lane is None
+        if ends and loops:
             continue
         if not loops and splits(s, view, group):
             continue
@@ -286,11 +307,27 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
         elif longest > MAX_SINGLE:
             enough = gpu_of(s).sms
         long = max(n or 0 for n in points) >= busy * LONG
-        together = rows >= enough or not long
+        together = ends or rows >= enough or not long
         if rows < 4 * enough and long:
-            together = bool(s.knob(f"{group.root}.together", (True, False), together))
+            if rules is not None and not asked(s, f"{group.root}.{TOGETHER}"):
+                together = _one_is_quicker(s, group, rules)
+            together = bool(s.knob(f"{group.root}.{TOGETHER}", (True, False), together))
         found += [] if together else _before_last(view, group, folds)
     return found
+
+
+def _one_is_quicker(s: Schedule, group: Group, rules: Rules) -> bool:
+    """Whether one kernel of rows is predicted to take no longer than several, which split them."""
+    target, names = Target.parse(s.target or "cuda"), (*group.inner, group.root)
+
+    def times(trial: Schedule) -> list[float]:
+        return [
+            seconds_decided(trial, names, TOGETHER, choice, rules, target)
+            for choice in (True, False)
+        ]
+
+    one, several = remembered(s, (_one_is_quicker, str(target)), times, names)
+    return one <= several
 
 
 def _before_last(view: View, group: Group, folds: Sequence[str]) -> list[str]:

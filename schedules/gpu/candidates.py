@@ -19,6 +19,7 @@ from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.target import Target
 
 Rule = Callable[[Schedule, Group], None]
+Rules = Callable[[Schedule], object]
 Names = Mapping[str, str]
 
 
@@ -50,15 +51,41 @@ def seconds_alone(
 ) -> float:
     """The time that is predicted for a kernel of some stages, producers first, alone; infinite
     where it cannot be carried out.  `rule` schedules them, told what each is called there."""
+    trial, names = _by_themselves(s, stages, target)
+    trial.in_registers = True
+
+    def done(trial: Schedule) -> None:
+        rule(trial, names)
+        split_floats(trial)
+
+    return _seconds(trial, done, target)
+
+
+def seconds_decided(
+    s: Schedule, stages: Sequence[str], knob: str, choice: object, rules: Rules, target: Target
+) -> float:
+    """The time that is predicted for some stages, producers first, alone, by all rules, where the
+    `knob` of the last of them has this choice; infinite where they cannot be carried out."""
+    first, names = _by_themselves(s, stages, target)
+    decisions = {f"{names[stages[-1]]}.{knob}": choice}
+    return _seconds(Schedule(first.plan, decisions, target, gpu_of(s)), rules, target)
+
+
+def _by_themselves(
+    s: Schedule, stages: Sequence[str], target: Target
+) -> tuple[Schedule, dict[str, str]]:
+    """Some stages, producers first, as a computation of their own; what each is called there."""
     view = definitions(s)
     ops, _ = alone([view[name] for name in stages])
     trial = Schedule(create_schedule(ops[-1].outputs).plan, {}, target, gpu_of(s))
-    trial.in_registers = True
-    names = {name: trial[op.outputs[0]].name for name, op in zip(stages, ops, strict=True)}
+    return trial, {name: trial[op.outputs[0]].name for name, op in zip(stages, ops, strict=True)}
+
+
+def _seconds(trial: Schedule, rules: Rules, target: Target) -> float:
+    """The time that is predicted for a schedule by some rules; infinite without one."""
     try:
-        rule(trial, names)
-        split_floats(trial)
+        rules(trial)
         module = lower(trial.plan, target)
     except (ScheduleError, LowerError):
         return math.inf
-    return estimate(module, gpu_of(s)).seconds
+    return estimate(module, gpu_of(trial)).seconds
