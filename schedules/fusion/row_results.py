@@ -35,6 +35,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside
+from tedsl.schedules.fusion.sibling_folds import sibling
 from tedsl.schedules.gpu.candidates import seconds_of
 from tedsl.schedules.gpu.rows.merged_again import merged_again
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
@@ -119,7 +120,17 @@ def store_in_rows(
             made.append(_again(s, view, each))
     taken = not found and not made and _takes(s, rows, order, outputs, along)
     if not found and not made and not taken:
-        return None
+        folded = sibling(
+            s,
+            view,
+            groups,
+            order,
+            lambda group: rows_of(s, view, group),
+            lambda name: _chosen(s, name),
+        )
+        if not folded:
+            return None
+        along |= folded
     stays = [*along, *(each.root for each in along.values())]
     outputs += [name for name in dict.fromkeys(stays) if name not in outputs]
     return made

@@ -1,0 +1,72 @@
+"""Folds of the same long rows are one kernel, which loads them once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backends.triton.emit.module import emit
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.target import Target
+
+CUDA = Target.parse("cuda:sm_90")
+
+
+def folds(rows: int, columns: int, dtype: str = "float32") -> list[te.Tensor]:
+    """The sum of products of two matrices, the greatest of one, both for each row, and the sum of
+    the other, rounded."""
+    x, y = (te.placeholder((rows, columns), dtype, name=name) for name in "xy")
+    k, r, q = (te.reduce_axis((0, columns), name=name) for name in "krq")
+    a = te.compute(
+        (rows,),
+        lambda i: te.sum(x[i, k].astype("float32") * y[i, k].astype("float32"), axis=k),
+        name="a",
+    )
+    b = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="b")
+    c = te.compute((rows,), lambda i: te.sum(y[i, q].astype("float32"), axis=q), name="c")
+    return [a, b, te.compute((rows,), lambda i: c[i].astype(dtype), name="d")]
+
+
+@pytest.mark.parametrize("rows,columns", [(1024, 20000), (256, 50000)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_are_loaded_once(rows: int, columns: int, dtype: str) -> None:
+    s = schedule_for(folds(rows, columns, dtype), CUDA)
+    program = emit(lower(s.plan, CUDA, check=True), CUDA)
+    assert len(program.kernels) == 1
+    assert program.source.count("tl.load(x ") == program.source.count("tl.load(y ") <= 2, (
+        "but for the last piece"
+    )
+
+
+def test_each_may_stay_by_itself() -> None:
+    outputs = folds(1024, 20000)
+    s = schedule_for(outputs, CUDA, {"b.in_rows": False, "d.in_rows": False})
+    assert len(emit(lower(s.plan, CUDA), CUDA).kernels) == 3
+
+
+def test_others_stay_apart() -> None:
+    """Of other rows, of other lengths, of another matrix, and what reads a result of the other."""
+    x, y = te.placeholder((1024, 20000), name="x"), te.placeholder((1024, 30000), name="y")
+    z = te.placeholder((1024, 20000), name="z")
+    k, r, q, p = (te.reduce_axis((0, n)) for n in (20000, 30000, 20000, 20000))
+    a = te.compute((1024,), lambda i: te.sum(x[i, k], axis=k), name="a")
+    b = te.compute((1024,), lambda i: te.sum(y[i, r], axis=r), name="b")
+    c = te.compute((1024,), lambda i: te.sum(z[i, q], axis=q), name="c")
+    d = te.compute((1024,), lambda i: te.max(x[i, p] * a[1023 - i], axis=p), name="d")
+    s = schedule_for([a, b, c, d], CUDA)
+    assert len(emit(lower(s.plan, CUDA), CUDA).kernels) == 4
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("columns", [17000, 40000])
+def test_numbers(target: str, columns: int) -> None:
+    outputs = folds(140, columns)
+    kernel = te.build(schedule_for(outputs, target), target=target)
+    rng = np.random.default_rng(0)
+    given = {name: rng.integers(-4, 5, (140, columns)).astype("float32") for name in "xy"}
+    x, y = given["x"], given["y"]
+    got = kernel(**{b.name: given[b.name] for b in kernel.module.inputs})
+    for found, wanted in zip(got, [(x * y).sum(1), x.max(1), y.sum(1)], strict=True):
+        np.testing.assert_array_equal(found, wanted)
