@@ -58,6 +58,16 @@ class Leader:
     sides: Sides | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A kernel of partial results of a full reduction of `size` elements, and what makes the same
+    parts of another."""
+
+    kernel: Leader
+    size: int
+    like: Callable[[Stage], Stage]
+
+
 @dataclass(slots=True)
 class Beside:
     """The kernels scheduled so far that others may be fused into: pointwise ones, and those of
@@ -67,12 +77,14 @@ class Beside:
         launches: whether kernels of different elements may share a launch.
         joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
         kernels: what runs in one kernel, by these joins or by others.
+        sums: the partial results of full reductions that others may be reduced with.
     """
 
     launches: bool
     leaders: list[Leader] = field(default_factory=list[Leader])
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
     kernels: Kernels = field(default_factory=Kernels)
+    sums: list[Sums] = field(default_factory=list[Sums])
 
     def flat(self) -> list[Leader]:
         """The leaders of one flat loop."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,52 @@ def test_numbers(target: str, columns: int) -> None:
     got = kernel(**{b.name: given[b.name] for b in kernel.module.inputs})
     for found, wanted in zip(got, [(x * y).sum(1), x.max(1), y.sum(1)], strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def whole_folds(rows: int, columns: int) -> list[te.Tensor]:
+    """The sum of a matrix, the greatest product with another, and twice the sum of those."""
+    x, y = (te.placeholder((rows, columns), name=name) for name in "xy")
+
+    def folded(fold: Callable[..., te.Expr], of: Callable[..., te.Expr], name: str) -> te.Tensor:
+        a, b = te.reduce_axis((0, rows)), te.reduce_axis((0, columns))
+        return te.compute((), lambda: fold(of(a, b), axis=[a, b]), name=name)
+
+    a = folded(te.sum, lambda i, j: x[i, j], "a")
+    b = folded(te.max, lambda i, j: x[i, j] * y[i, j], "b")
+    c = folded(te.sum, lambda i, j: x[i, j] * y[i, j], "c")
+    return [a, b, te.compute((), lambda: 2 * c[()], name="d")]
+
+
+@pytest.mark.parametrize("rows,columns", [(3000, 1001), (4096, 1024)])
+def test_everything_is_loaded_once(rows: int, columns: int) -> None:
+    s = schedule_for(whole_folds(rows, columns), CUDA)
+    program = emit(lower(s.plan, CUDA, check=True), CUDA)
+    assert len(program.kernels) == 1
+    assert program.source.count("tl.load(x ") == program.source.count("tl.load(y ") <= 2
+    apart = schedule_for(whole_folds(rows, columns), CUDA, {"b.along": False, "c.along": False})
+    assert len(emit(lower(apart.plan, CUDA), CUDA).kernels) > 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("rows,columns", [(300, 101), (64, 1024), (3, 5)])
+def test_numbers_of_everything(target: str, rows: int, columns: int) -> None:
+    outputs = whole_folds(rows, columns)
+    kernel = te.build(schedule_for(outputs, target), target=target)
+    rng = np.random.default_rng(0)
+    given = {name: rng.integers(-4, 5, (rows, columns)).astype("float32") for name in "xy"}
+    x, y = given["x"], given["y"]
+    for _ in range(2):  # what counts programs is as it was
+        got = kernel(**{b.name: given[b.name] for b in kernel.module.inputs})
+        wanted = [x.sum(), (x * y).max(), 2 * (x * y).sum()]
+        for found, each in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(found, each)
+
+
+def test_a_sum_that_needs_another_is_not_beside_it() -> None:
+    """How far numbers are from their sum, on average."""
+    x = te.placeholder((100000,), name="x")
+    k, r = te.reduce_axis((0, 100000), name="k"), te.reduce_axis((0, 100000), name="r")
+    a = te.compute((), lambda: te.sum(x[k], axis=k), name="a")
+    b = te.compute((), lambda: te.sum(te.abs(x[r] - a[()]), axis=r), name="b")
+    s = schedule_for([a, b], CUDA)
+    assert len(emit(lower(s.plan, CUDA), CUDA).kernels) == 2

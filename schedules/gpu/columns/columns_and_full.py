@@ -4,7 +4,8 @@ combined by the last program (last-block reduction) or a second kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
 
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
@@ -30,6 +31,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
 from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
 from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
+from tedsl.schedules.gpu.columns.sibling_sums import ends_in, lead_sums, summed_beside
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
 from tedsl.schedules.knobs import asked, pick
@@ -490,29 +492,41 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     if not group.inner:
         if group.in_parts or _along(s, group.root, beside):
             _combine(s, stage, stage)
-            return
-        partial = _fold_whole(s, stage)
-        if not partial:
+        elif (made := _partial_sums(s, group.root, stage, beside)) is None:
             in_a_launch(s, group.root, beside)
         elif one_launch(s, group.root, default=True):
-            stage.compute_last(partial[0])
+            ends_in(s, stage, made)
         return
     view, inside = definitions(s), set(group.inner)
     place = fused(stage, axes) if (axes := view[group.root].axes) else stage.fuse()
     # What combines parts of a cascade is read by what combines the others: one program has all.
     pairs = [(name, each) for name in inside for each in view.sources(name) if each in inside]
     linked = {name for pair in pairs for name in pair}
-    found: list[tuple[str, Stage]] = []
+    found: dict[str, Stage] = {}
     for name in reversed(group.inner):
         if name in linked or _along(s, name, beside):
             _combine(s, s[name], stage)
-        else:
-            found += [(name, partial) for partial in _fold_whole(s, s[name])]
+        elif (made := _partial_sums(s, name, stage, beside)) is not None:
+            found[name] = made
         s[name].compute_at(stage, place)
-    if len(found) == 1 and one_launch(s, found[0][0], default=True):
-        stage.compute_last(found[0][1])
-    else:
+    kernels = {each.name: each for each in found.values()}
+    last = len(kernels) == 1 and one_launch(s, next(iter(found)), default=True)
+    if not (last and ends_in(s, stage, *kernels.values())):
         stage.bind(place, "blockIdx.x")
+
+
+def _partial_sums(s: Schedule, name: str, root: Stage, beside: Beside) -> Stage | None:
+    """Partial results of a full reduction, of which `root` is computed, in a kernel of their own or
+    of another, of which the leading stage is returned; None for a short one."""
+    kernel = summed_beside(s, name, root.name, beside)
+    if kernel is None and (made := _fold_whole(s, s[name])) is not None:
+        kernel, like, size = made
+        if size is not None:
+            lead_sums(beside, (name, root.name), kernel, size, like)
+    if kernel is not None:
+        for axis in reduce_axes(s[name]):
+            s[name].vectorize(axis)
+    return kernel
 
 
 def _along(s: Schedule, name: str, beside: Beside) -> bool:
@@ -533,36 +547,42 @@ def _combine(s: Schedule, stage: Stage, root: Stage) -> None:
         root.launch(num_warps=pick_warps(s, root, (4, 8, 16, 32), usual, parts))
 
 
-def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
-    """Partial results in programs of their own, and lanes over the partial results; returns the
-    stage of the partial results, if there are several."""
+def _fold_whole(
+    s: Schedule, stage: Stage
+) -> tuple[Stage, Callable[[Stage], Stage], int | None] | None:
+    """Partial results in programs of their own: their stage, what makes the same parts of another
+    reduction, and how many elements there are; None where there are few, which are lanes then."""
     op = computed(stage)
-    axes = op.reduce_axes
-    flat = fused_folds(s, stage)
     if not any_order(op):
-        return []
-    total = volume(axes)
+        fused_folds(s, stage)
+        return None
+    total = volume(op.reduce_axes)
     block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, padded(total))
     if total is not None and total <= AT_ONCE * block:
-        _, piece = stage.split(flat, factor=block)
+        _, piece = stage.split(fused_folds(s, stage), factor=block)
         stage.vectorize(piece)
-        return []
+        return None
     fitting = 1 << 10 if total is None else pow2_at_least(total // (2 * block))
     choices = (32, 64, 128, 256, 512, 1024, 2048)
     parts = pick(s, f"{stage.name}.parts", choices, min(1024, fitting), max(fitting, 32))
+    like = partial(_in_parts, total=total, block=block, parts=parts)
+    made = like(stage)
+    made.launch(num_warps=pick(s, f"{stage.name}.warps", (4, 8, 16), 8))
+    return made, like, total
+
+
+def _in_parts(stage: Stage, total: int | None, block: int, parts: int) -> Stage:
+    """The stage of partial results of a full reduction, which goes over its part in pieces."""
+    s = stage.schedule
+    flat, op = fused_folds(s, stage), computed(stage)
     whole = None if total is None else block * -(-total // (block * parts))
     part, _ = stage.split(flat, nparts=parts) if whole is None else stage.split(flat, factor=whole)
-    partial = s[first(s.rfactor(op.outputs[0], part))]
-    inner = definitions(s)[partial.name]
-    folded = inner.reduce_axes
-    piece = fused(partial, folded)
-    _, lanes = partial.split(piece, factor=block)
-    partial.vectorize(lanes)
+    made = s[first(s.rfactor(op.outputs[0], part))]
+    inner = definitions(s)[made.name]
+    _, lanes = made.split(fused(made, inner.reduce_axes), factor=block)
+    made.vectorize(lanes)
     (grid,) = inner.axes
-    partial.bind(grid, "blockIdx.x")
+    made.bind(grid, "blockIdx.x")
     if total is not None and whole is not None and total % whole:
-        partial.cut(grid, total // whole)  # no masks in all parts but the last
-    partial.launch(num_warps=pick(s, f"{stage.name}.warps", (4, 8, 16), 8))
-    for axis in reduce_axes(stage):
-        stage.vectorize(axis)
-    return [partial]
+        made.cut(grid, total // whole)  # no masks in all parts but the last
+    return made
