@@ -49,7 +49,7 @@ from tedsl.schedules.gpu import select as gpu
 from tedsl.schedules.gpu.cache_policy import keep_inputs
 from tedsl.schedules.gpu.cascade.cascaded_contraction import schedule_chains
 from tedsl.schedules.gpu.cascade.nested_contractions import schedule_products
-from tedsl.schedules.gpu.columns.columns_and_full import take_results
+from tedsl.schedules.gpu.columns.full_reductions import take_results
 from tedsl.schedules.gpu.gemm.row_reduction_epilogue import schedule_statistics
 from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.gpu.pairwise.pairwise import take_pairs

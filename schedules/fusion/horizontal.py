@@ -68,6 +68,16 @@ class Sums:
     like: Callable[[Stage], Stage]
 
 
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """A kernel with a fold of tiles of columns in its loops: the stage of the fold, and how many
+    results and elements there are, and how they are tiled."""
+
+    kernel: Leader
+    fold: str
+    tiles: tuple[object, ...]
+
+
 @dataclass(slots=True)
 class Beside:
     """The kernels scheduled so far that others may be fused into: pointwise ones, and those of
@@ -78,6 +88,7 @@ class Beside:
         joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
         kernels: what runs in one kernel, by these joins or by others.
         sums: the partial results of full reductions that others may be reduced with.
+        folds: of columns, that others may be folded with.
     """
 
     launches: bool
@@ -85,6 +96,7 @@ class Beside:
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
     kernels: Kernels = field(default_factory=Kernels)
     sums: list[Sums] = field(default_factory=list[Sums])
+    folds: list[Folds] = field(default_factory=list[Folds])
 
     def flat(self) -> list[Leader]:
         """The leaders of one flat loop."""

@@ -25,7 +25,7 @@ from tedsl.schedules.fusion.recomputation import evaluations, recomputes
 from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.candidates import Rules, seconds_decided
-from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
+from tedsl.schedules.gpu.columns.columns import MANY_PROGRAMS
 from tedsl.schedules.gpu.gemm.operand_layouts import copied_anyway
 from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
 from tedsl.schedules.knobs import asked, flip
@@ -40,6 +40,8 @@ from tedsl.tensor.tensor import ComputeOp
 
 TOGETHER = "together"
 """The knob for whether all reductions of few long rows are one kernel."""
+NEAR = 1.1
+"""How much longer one kernel may be predicted to take than several, as the model is not exact."""
 # Recomputing a stage at every read of a loop, or in the K steps of a contraction, is cheap up to
 # this much arithmetic per element.
 CHEAP = 12
@@ -82,17 +84,8 @@ def fuse(
     stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
     stored += _read_by_settled(s)
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
-    kept: dict[str, ComputeOp] = {}
     within, along = list[str](), dict[str, Along]()
-    for first in (True, False):  # what only moves elements, so that its readers are those of others
-        kept = _candidates(_open(s, taken), outputs, loops)
-        for name, op in _open(s, taken).items():
-            inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
-            if inlinable and name not in kept and (moves(op) or not first):
-                if may_inline(s.plan, name):
-                    s[name].compute_inline()
-                else:
-                    outputs.append(name)
+    kept = _inlined(s, taken, outputs, loops)
     if not loops:
         unflatten_rows(s, [name for name in _open(s, taken) if name not in outputs])
     cut: list[str] = []
@@ -122,6 +115,24 @@ def fuse(
         for name in (*alone, *wasted):
             kept.pop(name)
         _placed(s, [*alone, *wasted], taken, outputs, within, loops)
+
+
+def _inlined(
+    s: Schedule, taken: Collection[str], outputs: list[str], loops: bool
+) -> dict[str, ComputeOp]:
+    """Inline what is read once, first what only moves elements, so that its readers are those of
+    others; what cannot be inlined is added to `outputs`.  Returns what may be kept as tiles."""
+    kept: dict[str, ComputeOp] = {}
+    for first in (True, False):
+        kept = _candidates(_open(s, taken), outputs, loops)
+        for name, op in _open(s, taken).items():
+            inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
+            if inlinable and name not in kept and (moves(op) or not first):
+                if may_inline(s.plan, name):
+                    s[name].compute_inline()
+                else:
+                    outputs.append(name)
+    return kept
 
 
 def _placed(
@@ -317,7 +328,8 @@ def _apart(
 
 
 def _one_is_quicker(s: Schedule, group: Group, rules: Rules) -> bool:
-    """Whether one kernel of rows is predicted to take no longer than several, which split them."""
+    """Whether one kernel of rows is predicted to take about no longer than several, which split
+    them."""
     target, names = Target.parse(s.target or "cuda"), (*group.inner, group.root)
 
     def times(trial: Schedule) -> list[float]:
@@ -327,7 +339,7 @@ def _one_is_quicker(s: Schedule, group: Group, rules: Rules) -> bool:
         ]
 
     one, several = remembered(s, (_one_is_quicker, str(target)), times, names)
-    return one <= several
+    return one <= NEAR * several
 
 
 def _before_last(view: View, group: Group, folds: Sequence[str]) -> list[str]:

@@ -36,13 +36,13 @@ from tedsl.schedules.fusion.horizontal import (
 )
 from tedsl.schedules.gpu.candidates import Rule, quickest
 from tedsl.schedules.gpu.columns.column_cascades import online_columns
-from tedsl.schedules.gpu.columns.columns_and_full import (
+from tedsl.schedules.gpu.columns.columns import (
     few,
     fold_few,
     read_twice,
     reduce_columns,
-    reduce_whole,
 )
+from tedsl.schedules.gpu.columns.full_reductions import reduce_whole
 from tedsl.schedules.gpu.gemm.gemm import contract, in_few_rows, product_of
 from tedsl.schedules.gpu.gemm.operand_layouts import loose
 from tedsl.schedules.gpu.gemm.split_floats import is_split
@@ -121,7 +121,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         elif few(s, view, group):
             fold_few(s, group)
         elif not online_columns(s, group):
-            reduce_columns(s, group)
+            reduce_columns(s, group, beside)
     else:
         reduce_rows(s, group, beside)
 

@@ -11,7 +11,7 @@ from rule_checks import compiled, interpreted
 
 import tedsl as te
 from tedsl.schedules import default_schedule, schedule_for
-from tedsl.schedules.gpu.columns import columns_and_full
+from tedsl.schedules.gpu.columns import columns
 from tedsl.tensor.tensor import Tensor
 
 
@@ -114,7 +114,7 @@ POOLS: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.parametrize("target", ["cuda:sm_90", "triton-interpret"])
 def test_windows_at_a_stride(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result for each thread, in one flat tile."""
-    monkeypatch.setattr(columns_and_full, "LEAST_WINDOWS", 0)
+    monkeypatch.setattr(columns, "LEAST_WINDOWS", 0)
     case = RuleCase(name, POOLS[name])
     if target == "triton-interpret":
         compiled(case, target)
@@ -137,7 +137,7 @@ def test_nothing_of_a_window_is_computed_or_masked_twice() -> None:
 
 def test_windows_of_neighbours_keep_their_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors serve them where a window starts at a vector; channels last are neighbours too."""
-    monkeypatch.setattr(columns_and_full, "LEAST_WINDOWS", 0)
+    monkeypatch.setattr(columns, "LEAST_WINDOWS", 0)
     for made in (
         pooled("mean", 2, 3, 29, 31, size=3, stride=1),
         te.nn.max_pool2d(c.p(2, 29, 31, 64), 3, stride=2),

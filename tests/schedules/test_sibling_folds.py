@@ -121,3 +121,46 @@ def test_a_sum_that_needs_another_is_not_beside_it() -> None:
     b = te.compute((), lambda: te.sum(te.abs(x[r] - a[()]), axis=r), name="b")
     s = schedule_for([a, b], CUDA)
     assert len(emit(lower(s.plan, CUDA), CUDA).kernels) == 2
+
+
+def column_folds(rows: int, columns: int, dtype: str = "float32") -> list[te.Tensor]:
+    """The sum of a matrix and the greatest product with another for each column, and the sum of
+    the products, rounded."""
+    x, y = (te.placeholder((rows, columns), dtype, name=name) for name in "xy")
+    k, r, q = (te.reduce_axis((0, rows), name=name) for name in "krq")
+    wide = "float32"
+    a = te.compute((columns,), lambda j: te.sum(x[k, j].astype(wide), axis=k), name="a")
+    b = te.compute((columns,), lambda j: te.max(x[r, j] * y[r, j], axis=r), name="b")
+    c = te.compute(
+        (columns,), lambda j: te.sum(x[q, j].astype(wide) * y[q, j].astype(wide), axis=q), name="c"
+    )
+    return [a, b, te.compute((columns,), lambda j: c[j].astype(dtype), name="d")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows,columns", [(4096, 1024), (896, 36448), (1024, 20000)])
+def test_columns_are_loaded_once(rows: int, columns: int, dtype: str) -> None:
+    s = schedule_for(column_folds(rows, columns, dtype), CUDA)
+    program = emit(lower(s.plan, CUDA, check=True), CUDA)
+    assert len(program.kernels) == 1
+    assert program.source.count("tl.load(x_base") == program.source.count("tl.load(y_base") or (
+        program.source.count("tl.load(x ") == program.source.count("tl.load(y ") <= 2
+    )
+    apart = schedule_for(
+        column_folds(rows, columns, dtype), CUDA, {"b.local.along": False, "c.along": False}
+    )
+    assert len(emit(lower(apart.plan, CUDA), CUDA).kernels) == 3
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("rows,columns", [(300, 1000), (100, 40001), (2000, 77)])
+def test_numbers_of_columns(target: str, rows: int, columns: int) -> None:
+    outputs = column_folds(rows, columns)
+    kernel = te.build(schedule_for(outputs, target), target=target)
+    rng = np.random.default_rng(0)
+    given = {name: rng.integers(-4, 5, (rows, columns)).astype("float32") for name in "xy"}
+    x, y = given["x"], given["y"]
+    for _ in range(2):
+        got = kernel(**{b.name: given[b.name] for b in kernel.module.inputs})
+        for found, each in zip(got, [x.sum(0), (x * y).max(0), (x * y).sum(0)], strict=True):
+            np.testing.assert_array_equal(found, each)

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tedsl.expr.nodes import Axis, AxisKind
+from tedsl.ir.nodes import LoopKind
+from tedsl.schedules.analysis.nests import among
 from tedsl.schedules.analysis.views import View, definitions, reads_of, volume
-from tedsl.schedules.fusion.horizontal import Beside, Leader, Sums, all_computed
+from tedsl.schedules.fusion.horizontal import Beside, Folds, Leader, Sums, all_computed
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.trial import accepts
 from tedsl.scheduling.handles.schedule import Schedule
@@ -56,6 +59,67 @@ def summed_beside(s: Schedule, name: str, root: str, beside: Beside) -> Stage | 
             beside.kernels.join(each.kernel.inside)
             return s[each.kernel.name]
     return None
+
+
+def folded_beside(
+    s: Schedule,
+    names: tuple[str, str],
+    stage: Stage,
+    fold: Stage,
+    tiles: tuple[object, ...],
+    beside: Beside,
+) -> Stage | None:
+    """Let a kernel of tiles of columns run in the loops of an earlier one that is alike and reads
+    the same (the knob `along`), and return the stage that leads it; None where that was not chosen,
+    and others may be folded with this one.
+
+    Args:
+        s: the schedule.
+        names: the reduction, and the stage that stores what comes of it.
+        stage: what stores in the loops of the kernel.
+        fold: what is folded in them, one tile of rows after the other.
+        tiles: equal for kernels that are alike.
+        beside: the kernels so far.
+    """
+    view, inside = definitions(s), {stage.name, fold.name, *names}
+    if len(view[fold.name].bodies) > 1 or not all_computed(s):
+        return None
+    read = _read(view, fold.name)
+    for each in beside.folds:
+        if each.tiles != tiles or read.isdisjoint(_read(view, each.fold)):
+            continue
+        own = [name for name in inside if name not in each.kernel.inside]
+        join = partial(_join_folds, stage=stage.name, fold=fold.name, folds=each)
+        if beside.free(s, [each.kernel], own) and accepts(s, join):
+            if not flip(s, f"{names[0]}.along", True):
+                break
+            join(s)
+            each.kernel.inside |= inside
+            each.kernel.results += 1
+            beside.kernels.join(each.kernel.inside)
+            return s[each.kernel.name]
+    kernel = Leader(stage.name, 0, False, inside, rows=())
+    beside.folds.append(Folds(kernel, fold.name, tiles))
+    return None
+
+
+def _join_folds(s: Schedule, stage: str, fold: str, folds: Folds) -> None:
+    """Share the grid, and in it the loops over tiles of rows, outside of those over columns."""
+    leader = s[folds.kernel.name]
+    grid = [a for a in leader.leaf_iter_vars if _kind(leader, a) is LoopKind.PROGRAM]
+    s[stage].compute_with(leader, grid[-1])
+    turns = list[Axis]()
+    for name in (fold, folds.fold):
+        own = s[name]
+        folded = [axis for axis in own.leaf_iter_vars if axis.kind is AxisKind.REDUCE]
+        turns = [axis for axis in folded if _kind(own, axis) is not LoopKind.VECTORIZED]
+        own.reorder(*turns, *(axis for axis in own.leaf_iter_vars if not among(axis, turns)))
+    if turns:
+        s[fold].compute_with(s[folds.fold], turns[-1])
+
+
+def _kind(stage: Stage, axis: Axis) -> LoopKind:
+    return stage.plan.mark(axis).kind
 
 
 def ends_in(s: Schedule, stage: Stage, kernel: Stage) -> bool:

@@ -1,11 +1,10 @@
-"""Column reductions, short window reductions (pooling, depthwise convolution) and full reductions
-to a scalar; with few results the reduced axis is split over programs, and partial results are
-combined by the last program (last-block reduction) or a second kernel."""
+"""Column reductions and short window reductions (pooling, depthwise convolution); with few results
+the reduced axis is split over programs, and partial results are combined by the last program
+(last-block reduction) or a second kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import ceil
 
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
@@ -15,7 +14,6 @@ from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import (
     among,
     any_order,
-    computed,
     first,
     in_windows,
     is_reduction,
@@ -24,14 +22,15 @@ from tedsl.schedules.analysis.nests import (
     pow2_at_least,
     reduce_axes,
     same_axes,
-    sole_readers,
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
+from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu.columns.lane_operands import loaded, put_lanes_last
 from tedsl.schedules.gpu.columns.short_lanes import flatten_lanes, short_lanes
-from tedsl.schedules.gpu.columns.sibling_sums import ends_in, lead_sums, summed_beside
+from tedsl.schedules.gpu.columns.sibling_sums import (
+    folded_beside,
+)
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
 from tedsl.schedules.knobs import asked, pick
@@ -88,15 +87,11 @@ FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # Elements of a column from which on a tile holds them for a second reduction.
 LEAST_HELD = 32
-# Elements that a full reduction takes at once, and how many times that one program folds alone.
-FOLDED, AT_ONCE = 2048, 4
-# Partial results that the program which combines them has at once, and each of its warps.
-MOST_AT_ONCE, EACH = 8192, 512
 
 
-def reduce_columns(s: Schedule, group: Group) -> None:
+def reduce_columns(s: Schedule, group: Group, beside: Beside) -> None:
     """A column reduction: a tile of neighbouring results and some rows, the reduced axis split when
-    results are few."""
+    results are few; in the loops of an earlier one that is alike and reads the same."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     lane = crossed_row(view, group)
@@ -128,8 +123,12 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     if parts > 1:
         name, known = group.inner[0], group.axes[group.inner[0]]
         apart = one_launch(s, group.root, default=aligned and parts <= FEW_PARTS)
-        partial = _split_columns(s, name, known, lane, parts, (width, depth), apart)
-        if apart and finish_last(s, stage, [name], partial, known):
+        made, fold = _split_columns(s, name, known, lane, parts, (width, depth), apart)
+        same = (results, folded, width, depth, parts, apart)
+        leader = folded_beside(s, (name, group.root), made, fold, same, beside)
+        if leader is None:
+            made.launch(num_warps=4)
+        if apart and finish_last(s, stage, [name], leader or made, known):
             return
         width = min(width, _wide(results, parts, many))
         depth = min(parts, TILE // width)
@@ -139,6 +138,10 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     at_once = _at_once(s, stage, folds, under_way, programs) if parts <= 1 else 1
     for name in reversed(group.inner):
         _fold_inside(s, s[name], depth, stage, grid, at_once)
+    if parts <= 1 and len(folds) == len(group.inner) == 1 and not group.follows:
+        name, same = group.inner[0], (results, folded, width, depth, at_once)
+        if folded_beside(s, (name, group.root), stage, s[name], same, beside) is not None:
+            return
     if not group.follows:
         warps = max(4, width * depth // OF_A_WARP)
         stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), warps, width * depth))
@@ -437,9 +440,10 @@ def _split_columns(
     parts: int,
     tile: tuple[int, int],
     apart: bool,
-) -> Stage:
+) -> tuple[Stage, Stage]:
     """Partial results of `parts` stretches of the reduced axis (`rfactor`), in a kernel of their
-    own, with the number of the part on a grid axis of its own (`apart`) or not."""
+    own, with the number of the part on a grid axis of its own (`apart`) or not; and the fold in
+    it."""
     width, depth = tile
     stage = s[name]
     place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
@@ -458,131 +462,4 @@ def _split_columns(
     others = [a for a in op.axes if a is not own]
     grid = tile_grid(outer, others, [(own, width)], op.axes[0] if apart else None)
     _fold_inside(s, inner, depth, outer, grid)
-    outer.launch(num_warps=4)
-    return outer
-
-
-def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
-    """The kernels, where one of a single element takes in the full reductions that only it reads:
-    their last step is done there."""
-    view = definitions(s)
-    users = sole_readers(view, {s[t].name for t in s.outputs})
-    kept = {group.root: group for group in groups}
-    owners = dict(kept)
-    for group in reversed(groups):
-        op = view[group.root]
-        taker = owners.get(users.get(group.root, ""))
-        if op.axes or group.inner or not is_reduction(op) or taker is None:
-            continue
-        apart = taker.root != users[group.root] and not group.in_parts
-        root = view[taker.root]
-        if not apart and not long_axes(root.axes) and not is_reduction(root):
-            taker.inner.insert(0, group.root)
-            taker.axes[group.root] = {}
-            owners[group.root] = taker
-            del kept[group.root]
-    return list(kept.values())
-
-
-def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
-    """A full reduction to a scalar, or some of them and what is computed of their results: partial
-    results over the grid, combined by the last program (last-block reduction) or by a second
-    kernel; a short one is a program in the launch of another kernel, where it can be."""
-    stage = s[group.root]
-    if not group.inner:
-        if group.in_parts or _along(s, group.root, beside):
-            _combine(s, stage, stage)
-        elif (made := _partial_sums(s, group.root, stage, beside)) is None:
-            in_a_launch(s, group.root, beside)
-        elif one_launch(s, group.root, default=True):
-            ends_in(s, stage, made)
-        return
-    view, inside = definitions(s), set(group.inner)
-    place = fused(stage, axes) if (axes := view[group.root].axes) else stage.fuse()
-    # What combines parts of a cascade is read by what combines the others: one program has all.
-    pairs = [(name, each) for name in inside for each in view.sources(name) if each in inside]
-    linked = {name for pair in pairs for name in pair}
-    found: dict[str, Stage] = {}
-    for name in reversed(group.inner):
-        if name in linked or _along(s, name, beside):
-            _combine(s, s[name], stage)
-        elif (made := _partial_sums(s, name, stage, beside)) is not None:
-            found[name] = made
-        s[name].compute_at(stage, place)
-    kernels = {each.name: each for each in found.values()}
-    last = len(kernels) == 1 and one_launch(s, next(iter(found)), default=True)
-    if not (last and ends_in(s, stage, *kernels.values())):
-        stage.bind(place, "blockIdx.x")
-
-
-def _partial_sums(s: Schedule, name: str, root: Stage, beside: Beside) -> Stage | None:
-    """Partial results of a full reduction, of which `root` is computed, in a kernel of their own or
-    of another, of which the leading stage is returned; None for a short one."""
-    kernel = summed_beside(s, name, root.name, beside)
-    if kernel is None and (made := _fold_whole(s, s[name])) is not None:
-        kernel, like, size = made
-        if size is not None:
-            lead_sums(beside, (name, root.name), kernel, size, like)
-    if kernel is not None:
-        for axis in reduce_axes(s[name]):
-            s[name].vectorize(axis)
-    return kernel
-
-
-def _along(s: Schedule, name: str, beside: Beside) -> bool:
-    """True for a long reduction whose parts are reduced in the loops of another kernel."""
-    op = definitions(s)[name]
-    long = any_order(op) and (volume(op.reduce_axes) or 0) > AT_ONCE * FOLDED
-    return long and in_parts_beside(s, name, beside)
-
-
-def _combine(s: Schedule, stage: Stage, root: Stage) -> None:
-    """Combine partial results in one program, that of `root`, many at once: in a loop over few of
-    them it would wait for memory again and again."""
-    for axis in reduce_axes(stage):
-        parts = pow2_at_least(volume([axis]) or MOST_AT_ONCE)
-        piece = stage.split(axis, factor=min(MOST_AT_ONCE, parts))[1]
-        stage.vectorize(piece)
-        usual = max(4, min(parts, MOST_AT_ONCE) // EACH)
-        root.launch(num_warps=pick_warps(s, root, (4, 8, 16, 32), usual, parts))
-
-
-def _fold_whole(
-    s: Schedule, stage: Stage
-) -> tuple[Stage, Callable[[Stage], Stage], int | None] | None:
-    """Partial results in programs of their own: their stage, what makes the same parts of another
-    reduction, and how many elements there are; None where there are few, which are lanes then."""
-    op = computed(stage)
-    if not any_order(op):
-        fused_folds(s, stage)
-        return None
-    total = volume(op.reduce_axes)
-    block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, padded(total))
-    if total is not None and total <= AT_ONCE * block:
-        _, piece = stage.split(fused_folds(s, stage), factor=block)
-        stage.vectorize(piece)
-        return None
-    fitting = 1 << 10 if total is None else pow2_at_least(total // (2 * block))
-    choices = (32, 64, 128, 256, 512, 1024, 2048)
-    parts = pick(s, f"{stage.name}.parts", choices, min(1024, fitting), max(fitting, 32))
-    like = partial(_in_parts, total=total, block=block, parts=parts)
-    made = like(stage)
-    made.launch(num_warps=pick(s, f"{stage.name}.warps", (4, 8, 16), 8))
-    return made, like, total
-
-
-def _in_parts(stage: Stage, total: int | None, block: int, parts: int) -> Stage:
-    """The stage of partial results of a full reduction, which goes over its part in pieces."""
-    s = stage.schedule
-    flat, op = fused_folds(s, stage), computed(stage)
-    whole = None if total is None else block * -(-total // (block * parts))
-    part, _ = stage.split(flat, nparts=parts) if whole is None else stage.split(flat, factor=whole)
-    made = s[first(s.rfactor(op.outputs[0], part))]
-    inner = definitions(s)[made.name]
-    _, lanes = made.split(fused(made, inner.reduce_axes), factor=block)
-    made.vectorize(lanes)
-    (grid,) = inner.axes
-    made.bind(grid, "blockIdx.x")
-    if total is not None and whole is not None and total % whole:
-        made.cut(grid, total // whole)  # no masks in all parts but the last
-    return made
+    return outer, inner
