@@ -1,7 +1,7 @@
 """The rules of each IR level, checked after every pass under test.
 
-Part of the third room; imports `expr` and `ir`.  A broken rule is a bug in tedsl: `verify` raises
-`InternalError` with the rule, the node and the statement it stands in.
+Part of the third room; imports `expr`, `index` and `ir`.  A broken rule is a bug in tedsl:
+`verify` raises `InternalError` with the rule, the node and the statement it stands in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import assert_never
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.index_arith import constant
+from tedsl.expr.index_arith import ONE, at_most, constant
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -27,6 +27,8 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.visit import variables, walk
+from tedsl.index.facts import Facts
+from tedsl.index.prove import prove
 from tedsl.ir.counted import comes_short
 from tedsl.ir.nodes import (
     ATOMIC_OPERATORS,
@@ -62,7 +64,8 @@ class _Scope:
     """What is bound at one point of the walk.  `at_once` are the loops around it whose iterations
     run at the same time, each with the buffers that they share, `programs` all such loops.
     `counters` are those of the module; `always` where every program of the grid arrives, once, but
-    for those that `chosen` conditions leave out; `deciding` is what else decides that."""
+    for those that `chosen` conditions leave out; `deciding` is what else decides that; `known` is
+    what holds at every call that runs the kernel."""
 
     func: str
     level: Level
@@ -76,6 +79,15 @@ class _Scope:
     extents: tuple[Expr, ...] = ()
     chosen: tuple[Expr, ...] = ()
     deciding: frozenset[Expr] = frozenset()
+    known: tuple[Expr, ...] = ()
+
+    def runs_once(self, axis: Axis) -> bool:
+        """True for a loop around this point that has no second iteration."""
+        facts = Facts()
+        for condition in (*self.known, *self.chosen):
+            facts = facts.assume(condition)
+        extent = dict(zip(self.programs, self.extents, strict=True))[axis]
+        return prove(at_most(extent, ONE), facts)
 
     def fail(self, rule: str, stmt: Stmt | None, expr: Expr | None = None) -> InternalError:
         facts = [("level", str(self.level))]
@@ -130,12 +142,13 @@ def _verify_func(func: Func, level: Level, counters: frozenset[Buffer]) -> None:
             raise scope.fail(f"parameter {buffer.name!r} is not GLOBAL", None)
         for extent in buffer.shape:
             _check_expr(extent, scope, None)
-    for condition in (*func.assumptions, *(() if func.when is None else (func.when,))):
+    known = (*func.assumptions, *(() if func.when is None else (func.when,)))
+    for condition in known:
         _check_expr(condition, scope, None)
         if condition.dtype is not DType.bool:
             raise scope.fail("a condition on sizes is not bool", None, condition)
     if func.host_call is None:
-        _check_stmt(func.body, scope, bound)
+        _check_stmt(func.body, replace(scope, known=known), bound)
     else:
         _check_host_call(func.host_call, scope)
 
@@ -411,7 +424,9 @@ def _check_accumulate(stmt: Accumulate, scope: _Scope) -> None:
         return
     used = set(variables(*stmt.indices))
     for axis, shared in scope.at_once:
-        if axis not in used and not shared.isdisjoint(stmt.buffers):
+        if axis in used or shared.isdisjoint(stmt.buffers):
+            continue
+        if not scope.runs_once(axis):
             raise scope.fail(f"iterations of {axis.name!r} race for one element", stmt)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from irs import argmax, binary, buffer, compare, float32, func, int32, load, loop, module, tile
 from irs import reducer as reducer_
@@ -141,6 +143,20 @@ def test_accumulate_and_dot() -> None:
     check(good, Level.TILE)
     bad = Dot(B, (binary("+", II, JJ),), lhs, lhs, (), row, column, contract)
     refused(bad, r"the rhs of a dot depends on i", Level.TILE)
+
+
+def test_loops_without_a_second_iteration_do_not_race() -> None:
+    """Where a size is known to be 1 or less: by an assumption, by the condition of a version, or
+    by one around the update."""
+    fold = Accumulate((B,), (int32(0),), reducer_("+"), (ZERO,))
+    grid, small, race = LoopKind.PROGRAM, compare("<", N, 2), r"iterations of 'i' race for one"
+    ran = func("f", (A, B), loop(II, N, fold, grid), (N,))
+    verify(replace(ran, assumptions=(small,)), Level.NEST)
+    verify(replace(ran, when=small), Level.NEST)
+    check(loop(II, N, Guard(small, fold), grid))
+    refused(loop(II, N, fold, grid), race)
+    with pytest.raises(InternalError, match=race):
+        verify(replace(ran, when=compare("<", N, 3)), Level.NEST)
 
 
 def test_message_names_the_statement() -> None:
