@@ -63,9 +63,9 @@ class Unwritten(AccessError):
 class Memory:
     """The contents of a buffer and which elements may be read (None: all).
 
-    Reading a GLOBAL element before it is written is an error.  What a program holds itself (LOCAL,
-    SHARED, its part of a private buffer) may be read any time, and so may what only aligns rows: it
-    is poison, which a `Select` may discard.
+    Reading a GLOBAL element before it is written is an error, unless a `Select` discards it.  What
+    a program holds itself (LOCAL, SHARED, its part of a private buffer) may be read any time, and
+    so may what only aligns rows: it is poison, which a `Select` may discard.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Compiler:
             case Cast(a=a, dtype=dtype):
                 return _apply1(numerics.converter(a.dtype, dtype), self._operand(a))
             case Select(condition=condition, a=a, b=b):
-                return _choose(self.visit(condition), self.visit(a), self.visit(b))
+                return self._select(condition, a, b)
             case IfThenElse(condition=condition, a=a, b=b):
                 if self.varies(condition):
                     raise InternalError("an IfThenElse over tile axes cannot be lazy")
@@ -206,6 +206,17 @@ class Compiler:
                 return self._load(node)
             case _:
                 raise InternalError(f"{type(node).__name__} has no meaning in the loop IR")
+
+    def _select(self, condition: Expr, a: Expr, b: Expr) -> Eval:
+        """Both branches, of which what is discarded may read what nobody wrote.
+
+        What is shared with others is not remembered from within a branch: they may need it written.
+        """
+        parts = self.visit(condition), self.visit(a), self.visit(b)
+        inside = list(walk(a, b))
+        if not any(isinstance(node, Load) for node in inside):
+            return _choose(*parts)
+        return _choose_written(*parts, [self.shared[n] for n in inside if n in self.shared])
 
     def _load(self, node: Load) -> Eval:
         memory = self.layout.memory(node.buffer)
@@ -235,6 +246,28 @@ def _apply2(fn: numerics.Fn2, a: Operand, b: Operand) -> Eval:
 
 def _choose(condition: Eval, a: Eval, b: Eval) -> Eval:
     return lambda env: numerics.choose(condition(env), a(env), b(env))
+
+
+def _choose_written(condition: Eval, a: Eval, b: Eval, cells: list[int]) -> Eval:
+    def run(env: Env) -> Value:
+        chosen, active = condition(env), env[ACTIVE]
+        fresh = [cell for cell in cells if env[cell] is None]
+        try:
+            return numerics.choose(chosen, a(env), b(env))
+        except Unwritten:
+            pass
+        values: list[Value] = []
+        for branch, taken in ((a, chosen), (b, np.logical_not(chosen))):
+            for cell in fresh:
+                env[cell] = None
+            env[ACTIVE] = np.logical_and(active, taken)
+            values.append(branch(env))
+        for cell in fresh:
+            env[cell] = None
+        env[ACTIVE] = active
+        return numerics.choose(chosen, *values)
+
+    return run
 
 
 def _lazy(condition: Eval, a: Eval, b: Eval) -> Eval:

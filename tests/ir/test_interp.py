@@ -168,6 +168,26 @@ def test_reads_of_memory_nobody_wrote() -> None:
         out(Accumulate((b,), (int32(2),), reducer("+"), (float32(1.0),)), b, {})
 
 
+@pytest.mark.parametrize("tiled", [False, True])
+def test_branches_that_are_discarded_may_read_what_nobody_wrote(tiled: bool) -> None:
+    """Also of what is shared with a branch that counts, or with what is read in any case."""
+    b, first = buffer("B", 5), compare("<", II, 1)
+
+    def ran(value: Expr) -> Array:
+        leaf = Store(b, (binary("-", int32(4), II),), value, None, tile((II, 3)) if tiled else ())
+        body = leaf if tiled else loop(II, 3, leaf)
+        last = Store(b, (int32(1),), float32(0.0))
+        return out(Seq((Store(b, (int32(0),), float32(3.0)), body, last)), b, {})
+
+    read = load(b, II)
+    np.testing.assert_array_equal(ran(Select(first, read, float32(1.0))), [3, 0, 1, 1, 3])
+    twice = Select(first, binary("+", read, read), float32(1.0))
+    np.testing.assert_array_equal(ran(twice), [3, 0, 1, 1, 6])
+    for wrong in (Select(first, float32(1.0), read), binary("+", twice, read)):
+        with pytest.raises(Unwritten, match=r"never written: B\[1\]"):
+            ran(wrong)
+
+
 def test_local_memory_nobody_wrote_is_poison() -> None:
     b, t = buffer("B", 2, dtype=DType.int32), buffer("t", 2, dtype=DType.int32, scope=Scope.LOCAL)
     kept = Select(compare("==", II, 0), int32(5), load(t, II))
