@@ -11,7 +11,9 @@ from refusals import refused
 
 import tedsl as te
 from tedsl.expr.nodes import Var
+from tedsl.ir.nodes import Allocate
 from tedsl.ir.printer import print_stmt
+from tedsl.ir.visit import buffers_written, walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.scheduling.trace.replay import replay
 from tedsl.scheduling.trace.trace import Trace
@@ -156,6 +158,25 @@ def test_the_first_condition_that_holds_decides(target: str):
     assert hits == [("D.v1", 4), ("D.v2", 2), ("D", 6)]
     assert str(kernel.specializations[0]) == "D.v1 when n >= 64: 4 calls"
     assert [k.name for k in kernel.explain(n=80).kernels] == ["D.v1"]
+
+
+@pytest.mark.parametrize("kept", ["loop", "root"])
+def test_a_version_holds_what_it_stores_outside_of_loops_and_no_other(kept: str):
+    n = te.size_var("n")
+    c = chain(n)
+    s = te.create_schedule(c.D)
+    outer, inner = s[c.D].split(s[c.D].op.axis[0], 16)
+    s[c.B].compute_inline()
+    s[c.C].compute_at(s[c.D], inner)
+    if kept == "loop":
+        s[c.C].store_at(s[c.D], outer)
+    else:
+        s[c.C].store_root()
+    s[c.D].specialize(n % 16 == 0)
+    s[c.D].specialize(n < 16)
+    for func in te.lower(s, "cpu", check=True).funcs:
+        held = [each.buffer for each in walk_stmts(func.body) if isinstance(each, Allocate)]
+        assert len(held) == 1 and held[0] in buffers_written(func.body)
 
 
 def test_specializations_that_are_refused():

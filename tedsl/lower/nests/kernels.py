@@ -187,12 +187,15 @@ def _under(context: Context, version: Version) -> Context:
         folded=dict(context.folded),
         inside={},
         exports={},
+        kept={},
     )
     other.attached = partial(_with_children, other)
-    for stage in context.plan.stages:
-        attached = stage.placement.axis is not None and stage.name in version.stages
-        if attached and stage.placement.program is None and not _is_workspace(context, stage):
-            _place(other, stage)
+    own = [stage for stage in context.plan.stages if _is_own(context, version, stage)]
+    given = {context.buffers[tensor] for stage in own for tensor in stage.op.outputs}
+    for home, buffers in context.kept.items():
+        other.kept[home] = [buffer for buffer in buffers if buffer not in given]
+    for stage in own:
+        _place(other, stage)
     other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
         other.buffers[tensor] = other.buffers[home]
@@ -200,6 +203,12 @@ def _under(context: Context, version: Version) -> Context:
     other.bounds = _with_rows(other, _with_loads(other))
     other.buffers.update(context.exports)
     return other
+
+
+def _is_own(context: Context, version: Version, stage: StagePlan) -> bool:
+    """Whether a version has a buffer of its own for a stage."""
+    attached = stage.placement.axis is not None and stage.name in version.stages
+    return attached and stage.placement.program is None and not _is_workspace(context, stage)
 
 
 def _with_loads(context: Context) -> Bounds:
