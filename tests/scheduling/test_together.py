@@ -226,6 +226,41 @@ def test_loops_that_become_a_tile_part_those_inside() -> None:
     assert agrees(s)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("inner_loop", [False, True])
+def test_what_is_computed_in_loops_that_part_is_computed_around_them(
+    kept: bool, inner_loop: bool
+) -> None:
+    """Eight rows of the one operand and four of the other share a loop no longer: what the other is
+    copied from was computed in it, or in one inside of it."""
+    a, b = te.placeholder((1, 8, 8), name="A"), te.placeholder((1, 4, 8), name="B")
+    p = te.compute((1, 4, 8), lambda g, j, k: b[g, j, k] * 2, name="P")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((1, 8, 4), lambda g, i, j: te.sum(a[g, i, k] * p[g, j, k], axis=k), name="C")
+    s = te.create_schedule(c)
+    own = s[s.cache_write(c, "local")]
+    grid = s[c].fuse()
+    s[c].reorder(grid, *c.op.axis)
+    s[c].bind(grid, "blockIdx.x")
+    for axis in c.op.axis:
+        s[c].vectorize(axis)
+    own.compute_at(s[c], grid)
+    outer, inner = own.split(own.op.reduce_axis[0], 8)
+    own.vectorize(inner)
+    rows = s[s.cache_read(a, "shared", [own])]
+    columns = s[s.cache_read(p, "shared", [own])]
+    rows.compute_at(own, outer)
+    columns.compute_at(own, outer)
+    own.dot(inner, precision="tf32x3")
+    columns.compute_with(rows, rows.op.axis[2])
+    s[p].compute_at(rows, rows.op.axis[1 if inner_loop else 0])
+    if kept:
+        s[p].store_at(own, outer)
+    te.lower(s, "cuda:sm_90", check=True)
+    te.build(s, "cuda:sm_90", cache=False)
+    assert agrees(s)
+
+
 def test_a_producer_read_by_both_is_computed_once() -> None:
     a = te.placeholder((30,), name="A")
     p = te.compute((30,), lambda i: a[i] * a[i], name="P")

@@ -7,7 +7,7 @@ printed completed, so that what is printed is what runs.  Imports the plan and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from tedsl.expr.index_arith import next_power_of_two
@@ -31,6 +31,7 @@ from tedsl.scheduling.kernels.updates import in_turn
 from tedsl.scheduling.plan import (
     AT_ROOT,
     PLAIN,
+    At,
     Mark,
     Online,
     Plan,
@@ -40,6 +41,7 @@ from tedsl.scheduling.plan import (
     StagePlan,
     by_itself,
 )
+from tedsl.scheduling.plan.links import operations_read
 from tedsl.scheduling.plan.relations import constant, extents, leaves_of
 from tedsl.scheduling.plan.scan_structure import (
     aligned,
@@ -146,17 +148,17 @@ def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
     Loops that are dimensions of a tile are inside all others, each stage's by itself: then only
     those outside them are shared.
     """
-    for stage in plan.stages:
+    for each in plan.stages:
+        stage = plan.stage(each.name)  # as it is by now
         place = stage.placement
         if not isinstance(place, SharedLoops):
             continue
         leader = plan.stage(place.leader)
         outer = list(shared_loops(given, given.stage(stage.name)).items())
         lanes = [n for n, (_, run) in enumerate(outer) if _is_lane(leader, run)]
-        kept = outer[: lanes[0]] if lanes else outer
         marks = {own: leader.mark(run) for own, run in outer}
-        left = replace(place, down_to=kept[-1][1]) if kept else place.at or AT_ROOT
-        plan = plan.with_stage(replace(stage, marks={**stage.marks, **marks}, placement=left))
+        changed = replace(stage, marks={**stage.marks, **marks})
+        plan = _sharing_fewer(plan.with_stage(changed), changed, place, outer, lanes)
     return _as_long(plan)
 
 
@@ -164,18 +166,52 @@ def _as_long(plan: Plan) -> Plan:
     """`plan` with as many shared loops of attached stages as run as long as the leader's: where
     loops around them became dimensions of a tile, each stage has more elements, and not all have as
     many."""
-    for stage in plan.stages:
+    for each in plan.stages:
+        stage = plan.stage(each.name)  # as it is by now
         place = stage.placement
         if not isinstance(place, SharedLoops) or place.at is None:
             continue
-        roots = [each.name for each in group_of(plan, root_of(plan, stage))]
+        roots = [one.name for one in group_of(plan, root_of(plan, stage))]
         found = infer(plan, computed_in(plan, roots))
         own, leader = found[stage.name], found[place.leader]
         pairs = list(shared_loops(plan, stage).items())
         alike = [equal(own.extents[a], leader.extents[b], own.facts) for a, b in pairs]
-        if not all(alike):
-            kept = pairs[: alike.index(False)]
-            left = replace(place, down_to=kept[-1][1]) if kept else place.at
+        other = [n for n, same in enumerate(alike) if not same]
+        plan = _sharing_fewer(plan, stage, place, pairs, other)
+    return plan
+
+
+def _sharing_fewer(
+    plan: Plan,
+    stage: StagePlan,
+    place: SharedLoops,
+    pairs: Sequence[tuple[Axis, Axis]],
+    but: Sequence[int],
+) -> Plan:
+    """`plan` where a stage shares those of its loops, each with the leader's in `pairs`, that are
+    outside the first of which the number is in `but`."""
+    if not but:
+        return plan
+    kept, apart = pairs[: but[0]], pairs[but[0] :]
+    left = replace(place, down_to=kept[-1][1]) if kept else place.at or AT_ROOT
+    plan = plan.with_stage(replace(stage, placement=left))
+    home = At(place.leader, kept[-1][1]) if kept else place.at
+    return plan if home is None else _outside(plan, stage, {run for _, run in apart}, home)
+
+
+def _outside(plan: Plan, reader: StagePlan, apart: Set[Axis], home: At) -> Plan:
+    """`plan` where what is computed in the loops `apart` of another stage, in which `reader` no
+    longer is, is computed at `home`, around both, if `reader` reads any of it."""
+    read = map(plan.stage_of, operations_read(reader.op))
+    if not any(stage.placement.axis in apart for stage in read):
+        return plan
+    for stage in plan.stages:
+        place = stage.placement
+        at = place.at if isinstance(place, SharedLoops) else place
+        if isinstance(at, At) and at.axis in apart:
+            store = None if at.kept is not None and at.kept.axis in apart else at.kept
+            moved = replace(at, host=home.host, axis=home.axis, kept=store)
+            left = replace(place, at=moved) if isinstance(place, SharedLoops) else moved
             plan = plan.with_stage(replace(stage, placement=left))
     return plan
 
