@@ -35,7 +35,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, reads_of, size_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside
-from tedsl.schedules.fusion.sibling_folds import sibling
+from tedsl.schedules.fusion.sibling_folds import siblings
 from tedsl.schedules.gpu.candidates import seconds_of
 from tedsl.schedules.gpu.rows.merged_again import merged_again
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
@@ -120,7 +120,7 @@ def store_in_rows(
             made.append(_again(s, view, each))
     taken = not found and not made and _takes(s, rows, order, outputs, along)
     if not found and not made and not taken:
-        folded = sibling(
+        folded = siblings(
             s,
             view,
             groups,

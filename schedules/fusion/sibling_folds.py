@@ -23,6 +23,7 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
 )
 from tedsl.schedules.analysis.views import View, extent_of, volume
+from tedsl.schedules.fusion.horizontal import LATEST
 from tedsl.schedules.gpu.rows.rows import MAX_TILE
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
@@ -30,7 +31,7 @@ from tedsl.tensor.tensor import Tensor
 RowsOf = Callable[[Group], Sequence[Axis]]
 
 
-def sibling(
+def siblings(
     s: Schedule,
     view: View,
     groups: Sequence[Group],
@@ -38,8 +39,8 @@ def sibling(
     rows_of: RowsOf,
     chosen: Callable[[str], bool],
 ) -> dict[str, Along]:
-    """A kernel that is to be part of an earlier one: what it stores, which that stores beside its
-    own; empty where there is none.
+    """The kernels that are to be part of an earlier one: what they store, which that stores beside
+    its own.
 
     Args:
         s: the schedule.
@@ -49,24 +50,30 @@ def sibling(
         rows_of: the rows of a kernel that folds along them.
         chosen: whether the result of that name is to be stored by another kernel.
     """
-    long = [(each, tuple(rows_of(each))) for each in groups if _is_long(view, each)]
-    for place, (other, rows) in enumerate(long):
-        if not rows or other.regions or other.beside or not _single(view, other, rows):
+    found: dict[str, Along] = {}
+    kernels: list[list[Group]] = []
+    for other in groups:
+        rows = tuple(rows_of(other)) if _is_long(view, other) else ()
+        if not rows or other.regions or not _single(view, other, rows):
             continue
-        for host, theirs in long[:place]:
-            same = _sizes(rows) == _sizes(theirs) and not host.regions
-            if not same or not _single(view, host, theirs) or not _shares(view, host, other):
+        for members in kernels[-LATEST:] if not other.beside else ():
+            host, stages = members[0], [n for each in members for n in stages_of(each)]
+            theirs = tuple(rows_of(host))
+            apart = _sizes(rows) != _sizes(theirs) or not _shares(view, members, other)
+            if apart or _needs(view, members, other) or not chosen(other.root):
                 continue
-            if _follows(view, host, other) or _follows(view, other, host):
-                continue
-            if order.may_be_one(s, [*stages_of(host), *stages_of(other)]) and chosen(other.root):
-                order.join([*stages_of(host), *stages_of(other)])
+            if order.may_be_one(s, [*stages, *stages_of(other)]):
+                order.join([*stages, *stages_of(other)])
                 pairs = zip(long_axes(rows), long_axes(theirs), strict=True)
-                found = Along(host.root, dict(pairs))
-                if is_reduction(view[other.root]):
-                    s.cache_write(s[other.root].op.outputs[0], "local")
-                return {other.root: found}
-    return {}
+                found[other.root] = Along(host.root, dict(pairs))
+                members.append(other)
+                break
+        else:
+            kernels.append([other])
+    for name in found:
+        if is_reduction(view[name]):
+            s.cache_write(s[name].op.outputs[0], "local")
+    return found
 
 
 def _sizes(rows: Sequence[Axis]) -> list[int | None]:
@@ -90,15 +97,19 @@ def _is_long(view: View, group: Group) -> bool:
     return single and bool(lengths) and len(set(lengths)) == 1 and long
 
 
-def _follows(view: View, first: Group, second: Group) -> bool:
-    """True where a kernel needs what another stores."""
-    stored = [first.root, *first.beside]
-    return any(needs_one_of(view, name, stored) for name in stages_of(second))
+def _needs(view: View, members: Sequence[Group], other: Group) -> bool:
+    """True where a kernel needs what others store, or they what it stores."""
+    stored = [name for each in members for name in (each.root, *each.beside)]
+    inside = [name for each in members for name in stages_of(each)]
+    return any(needs_one_of(view, name, stored) for name in stages_of(other)) or any(
+        needs_one_of(view, name, [other.root]) for name in inside
+    )
 
 
-def _shares(view: View, host: Group, other: Group) -> bool:
-    """True where half of the bytes that a kernel reads along its rows are read by another too."""
-    own, theirs = _along_rows(view, other), _along_rows(view, host)
+def _shares(view: View, members: Sequence[Group], other: Group) -> bool:
+    """True where half of the bytes that a kernel reads along its rows are read by others too."""
+    own = _along_rows(view, other)
+    theirs = {tensor for each in members for tensor in _along_rows(view, each)}
     return 2 * sum(own[t] for t in own if t in theirs) >= sum(own.values()) > 0
 
 

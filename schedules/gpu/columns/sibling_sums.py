@@ -14,7 +14,7 @@ from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis.nests import among
 from tedsl.schedules.analysis.views import View, definitions, reads_of, volume
-from tedsl.schedules.fusion.horizontal import Beside, Folds, Leader, Sums, all_computed
+from tedsl.schedules.fusion.horizontal import LATEST, Beside, Folds, Leader, Sums, all_computed
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.trial import accepts
 from tedsl.scheduling.handles.schedule import Schedule
@@ -45,7 +45,7 @@ def summed_beside(s: Schedule, name: str, root: str, beside: Beside) -> Stage | 
     where that was not chosen."""
     view = definitions(s)
     size, read = volume(view[name].reduce_axes), _read(view, name)
-    for each in beside.sums if all_computed(s) else ():
+    for each in beside.sums[-LATEST:] if all_computed(s) else ():
         same = each.size == size and not read.isdisjoint(_read(view, each.kernel.name))
         names = [name] if root in each.kernel.inside else [root, name]
         if not same or not beside.free(s, [each.kernel], names):
@@ -85,7 +85,7 @@ def folded_beside(
     if len(view[fold.name].bodies) > 1 or not all_computed(s):
         return None
     read = _read(view, fold.name)
-    for each in beside.folds:
+    for each in beside.folds[-LATEST:]:
         if each.tiles != tiles or read.isdisjoint(_read(view, each.fold)):
             continue
         own = [name for name in inside if name not in each.kernel.inside]
