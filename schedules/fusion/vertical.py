@@ -320,7 +320,7 @@ def _apart(
         long = max(n or 0 for n in points) >= busy * LONG
         together = ends or rows >= enough or not long
         if rows < 4 * enough and long:
-            if rules is not None and not asked(s, f"{group.root}.{TOGETHER}"):
+            if rules is not None and lane is None and not asked(s, f"{group.root}.{TOGETHER}"):
                 together = _one_is_quicker(s, group, rules)
             together = bool(s.knob(f"{group.root}.{TOGETHER}", (True, False), together))
         found += [] if together else _before_last(view, group, folds)

@@ -105,14 +105,16 @@ def test_nothing_to_choose_without_parts() -> None:
         assert not chosen(make())
 
 
-def test_two_folds_with_parts_of_their_own_stay_apart() -> None:
-    """Their parts are two kernels: no program is the last of both."""
+def test_two_folds_of_the_same_are_finished_by_the_same_program() -> None:
+    """Their parts are one kernel; apart they are two, and no program is the last of both."""
     x = c.p(50_000)
     i, j = te.reduce_axis((0, 50_000), "i"), te.reduce_axis((0, 50_000), "j")
     low = te.compute((), lambda: te.min(x[i], axis=i), name="low")
     high = te.compute((), lambda: te.max(x[j], axis=j), name="high")
     y = te.compute((), lambda: high() - low(), name="y")
-    assert not chosen(y)
+    assert chosen(y)
+    s = schedule_for(y, "cuda:sm_90", {"low.along": False, "high.along": False})
+    assert not [step for step in s.trace.steps if step.primitive == "compute_last"]
 
 
 def test_dependent_folds_of_long_rows() -> None:

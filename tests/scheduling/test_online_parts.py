@@ -382,3 +382,34 @@ def test_a_sum_of_the_same_elements_is_positive(target: str, parts: bool) -> Non
     kernel = te.build(s, target=target)
     got = kernel(**{b.name: {"x": x, "m": m}[b.name] for b in kernel.module.inputs})
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fold", "init", "taken"),
+    [
+        ("sum", 1.0, True),
+        ("sum", -1.5, False),
+        ("max", -1.5, True),
+        ("min", 2.0, True),
+        ("min", -1.5, False),
+    ],
+)
+def test_what_a_sum_starts_from_counts(fold: str, init: float, taken: bool) -> None:
+    """From -1.5 the logarithm of a partial sum is NaN, that of the whole is not."""
+    x, k, r = te.placeholder((4, 64), name="x"), te.reduce_axis((0, 64)), te.reduce_axis((0, 64))
+    total = te.compute(
+        (4,), lambda i: getattr(te, fold)(te.exp(x[i, k]), axis=k, init=init), name="S"
+    )
+    T = te.compute(
+        (4,), lambda i: te.sum(te.exp(x[i, r]) * (x[i, r] - te.log(total[i])), axis=r), name="T"
+    )
+    s = te.create_schedule(T)
+    loop = s[T].split(r, factor=1)[0]
+    if not taken:
+        with pytest.raises(te.ScheduleError, match="not known to be positive"):
+            s[T].online(loop)
+        return
+    s[T].online(loop)
+    data = np.linspace(-2, 0.2, 256, dtype=np.float32).reshape(4, 64)
+    (wanted,) = te.evaluate([T], {x: data})
+    np.testing.assert_allclose(te.build(s, target="cpu")(data), wanted, rtol=1e-5)

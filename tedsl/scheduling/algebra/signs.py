@@ -72,7 +72,7 @@ def _sign(expr: Expr, of: Callable[[Expr], Sign], same: Interner) -> Sign:
             if dtype.is_integer and a.dtype.is_integer:
                 return of(a) if _holds(dtype, a.dtype) else _wrapping(expr)
             keeps = dtype.is_float or not a.dtype.is_float
-            return of(a) if keeps else _weaker(of(a))
+            return of(a) if keeps else weaker(of(a))
         case Select(a=a, b=b) | IfThenElse(a=a, b=b):
             return _least(of(a), of(b))
         case Unary() | Binary() if expr.dtype.is_integer and _wraps(expr):
@@ -112,7 +112,8 @@ def _wrapping(expr: Expr) -> Sign:
     return Sign.POSITIVE if low > 0 else Sign.NONNEGATIVE
 
 
-def _weaker(sign: Sign) -> Sign:
+def weaker(sign: Sign) -> Sign:
+    """What of a sign holds of zero, too."""
     return Sign.NONNEGATIVE if sign is Sign.POSITIVE else sign
 
 
@@ -134,7 +135,7 @@ def _unary(op: UnaryOp, sign: Sign) -> Sign:
         return Sign.NONNEGATIVE
     if op in _ODD or op is UnaryOp.CEIL:
         return sign
-    return _weaker(sign) if op in _ROUNDED else Sign.ANY
+    return weaker(sign) if op in _ROUNDED else Sign.ANY
 
 
 def _binary(expr: Binary, of: Callable[[Expr], Sign], same: Interner) -> Sign:
@@ -171,5 +172,18 @@ def fold_sign(operator: BinaryOp | None, sign: Sign, dtype: DType) -> Sign:
             return Sign.NONNEGATIVE if dtype.kind is Kind.UINT else Sign.ANY
         case BinaryOp.ADD | BinaryOp.MUL | BinaryOp.MAX | BinaryOp.MIN:
             return sign
+        case _:
+            return Sign.ANY
+
+
+def started_sign(operator: BinaryOp | None, sign: Sign, start: Sign) -> Sign:
+    """The sign of a reduction of at least one element that starts from a value of its own."""
+    match operator:
+        case BinaryOp.MAX:
+            return sign
+        case BinaryOp.ADD if start is not Sign.ANY:
+            return sign
+        case BinaryOp.MUL | BinaryOp.MIN:
+            return _least(sign, start)
         case _:
             return Sign.ANY

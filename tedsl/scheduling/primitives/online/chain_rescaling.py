@@ -35,7 +35,7 @@ from tedsl.index.prove import prove
 from tedsl.reference.evaluate import Block
 from tedsl.scheduling.algebra.associativity import component_operator
 from tedsl.scheduling.algebra.rescaling import Kind, Refusal, Repair, Sign, Tag
-from tedsl.scheduling.algebra.signs import fold_sign, sign_of
+from tedsl.scheduling.algebra.signs import fold_sign, sign_of, started_sign, weaker
 from tedsl.scheduling.algebra.tuple_rescaling import adds, joined
 from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
@@ -133,17 +133,20 @@ def _derive_chain(
             found[stage.name] = result
         bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
         for tensor, body in zip(stage.op.outputs, bodies, strict=True):
-            source = reduce.sources[body.index if isinstance(body, Reduce) else 0]
-            value = _sign(expanded(source, members), signs, reduce, stays)
-            signs[tensor] = _sign_of_fold(reduce, source, value)
+            place = body.index if isinstance(body, Reduce) else 0
+            value = _sign(expanded(reduce.sources[place], members), signs, reduce, stays)
+            signs[tensor] = _sign_of_fold(reduce, place, value)
     return found
 
 
-def _sign_of_fold(reduce: Reduce, source: Expr, value: Sign) -> Sign:
-    """The sign of a reduction, of at least one element where it has any, from that of `source`."""
+def _sign_of_fold(reduce: Reduce, place: int, value: Sign) -> Sign:
+    """The sign of a result of a reduction, of at least one element where it has any, from that of
+    what it folds."""
     operator = BinaryOp.ADD if adds(reduce.reducer) else reduce.reducer.operator
-    sign = fold_sign(operator, value, source.dtype)
-    return sign if _takes_one(reduce) else _weaker(sign)
+    sign = fold_sign(operator, value, reduce.sources[place].dtype)
+    if reduce.init:
+        sign = started_sign(operator, sign, sign_of(reduce.init[place]))
+    return sign if _takes_one(reduce) else weaker(sign)
 
 
 def _sign(
@@ -153,28 +156,31 @@ def _sign(
     known: dict[Expr, Sign] = {}
     for read in reads(value):
         own = reduce_of(read.tensor.op)
-        if own is not None and read.tensor in signs:
-            places = _places(read, own, reader)
-            with_it = _folded_with(own, places, reader, stays)
-            known[read] = signs[read.tensor] if with_it else _weaker(signs[read.tensor])
-        elif own is not None:  # finished before, such as the partial results of lanes
+        if own is None or not isinstance(read.tensor.op, ComputeOp):
+            continue
+        if read.tensor in signs:
+            with_it = _folded_with(own, _places(read, own, reader), reader, stays)
+            known[read] = signs[read.tensor] if with_it else weaker(signs[read.tensor])
+        elif _has_elements(own):  # finished before, such as the partial results of lanes
             body = read.tensor.op.bodies[read.tensor.index]
-            source = own.sources[body.index if isinstance(body, Reduce) else 0]
-            known[read] = _sign_of_fold(own, source, sign_of(expanded(source, stays)))
+            place = body.index if isinstance(body, Reduce) else 0
+            element = sign_of(expanded(own.sources[place], stays))
+            known[read] = _sign_of_fold(own, place, element)
     return sign_of(value, known)
 
 
-def _weaker(sign: Sign) -> Sign:
-    """What holds of no elements, too."""
-    return Sign.NONNEGATIVE if sign is Sign.POSITIVE else sign
+def _has_elements(reduce: Reduce) -> bool:
+    """Whether the axes of a reduction are of at least one element at all sizes."""
+    extents = [axis.domain.extent for axis in reduce.axes if axis.domain is not None]
+    return len(extents) == len(reduce.axes) and all(prove(less(ZERO, e)) for e in extents)
 
 
 def _takes_one(reduce: Reduce) -> bool:
     """Whether a reduction folds its first point, whatever else it leaves out."""
     if reduce.where is None:
         return True
-    first = {a: a.domain.min for a in reduce.axes if a.domain is not None}
-    return prove(substitute(reduce.where, dict[Expr, Expr](first)))
+    first: dict[Expr, Expr] = {a: a.domain.min for a in reduce.axes if a.domain is not None}
+    return prove(substitute(reduce.where, first))
 
 
 def _folded_with(
@@ -195,8 +201,10 @@ def _folded_with(
 
 def _places(read: TensorRead, own: Reduce, reader: Reduce) -> dict[Expr, Expr]:
     """The axes of a reduction that is read, as the reader has them."""
+    op = read.tensor.op
+    assert isinstance(op, ComputeOp)
     return {
-        **at(read.tensor.op.axes, read.indices),
+        **at(op.axes, read.indices),
         **dict(zip(own.axes, reader.axes, strict=True)),
     }
 
@@ -282,7 +290,7 @@ def _tag(
     ordered = component_operator(own.reducer, body.index) if operator is None else None
     places = _places(read, own, reader)
     if not _folded_with(own, places, reader, stays):
-        sign = _weaker(sign)
+        sign = weaker(sign)
 
     def here(value: Expr) -> Expr:
         """A value of the other reduction where this one reads it."""
