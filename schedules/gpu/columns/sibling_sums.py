@@ -1,8 +1,9 @@
-"""Full reductions of the same elements by one kernel, which loads them once.
+"""Reductions of the same columns, or of everything, by one kernel, which loads them once.
 
-for parts p: a'[p] = sum(k)(f(x[p, k]));  last of them: a = sum(p)(a'[p]);  the same of g and b
---> for parts p, pieces k: a'[p] += f(x[p, k]), b'[p] += g(x[p, k])
-    last of them: a = sum(p)(a'[p]), b = sum(p)(b'[p])
+    for tiles j: a[j] = sum(k)(f(x[k, j]));  for tiles j: b[j] = max(k)(g(x[k, j], y[k, j]))
+    --> for tiles j, for tiles k: a[j] += f(x[k, j]), b[j] = max(b[j], g(x[k, j], y[k, j]))
+
+Where partial results are stored, the last programs of that kernel combine those of each.
 """
 
 from __future__ import annotations
