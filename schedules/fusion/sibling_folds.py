@@ -60,10 +60,11 @@ def siblings(
             host, stages = members[0], [n for each in members for n in stages_of(each)]
             theirs = tuple(rows_of(host))
             apart = _sizes(rows) != _sizes(theirs) or not _shares(view, members, other)
-            if apart or _needs(view, members, other) or not chosen(other.root):
+            if apart or _needs(view, members, other):
                 continue
-            if order.may_be_one(s, [*stages, *stages_of(other)]):
-                order.join([*stages, *stages_of(other)])
+            both = [*stages, *stages_of(other)]
+            if order.may_be_one(s, both) and chosen(other.root):
+                order.join(both)
                 pairs = zip(long_axes(rows), long_axes(theirs), strict=True)
                 found[other.root] = Along(host.root, dict(pairs))
                 members.append(other)

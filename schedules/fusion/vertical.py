@@ -321,15 +321,15 @@ def _apart(
         together = ends or rows >= enough or not long
         if rows < 4 * enough and long:
             if rules is not None and lane is None and not asked(s, f"{group.root}.{TOGETHER}"):
-                together = _one_is_quicker(s, group, rules)
+                together = _one_is_quicker(s, group, rules, together)
             together = bool(s.knob(f"{group.root}.{TOGETHER}", (True, False), together))
         found += [] if together else _before_last(view, group, folds)
     return found
 
 
-def _one_is_quicker(s: Schedule, group: Group, rules: Rules) -> bool:
+def _one_is_quicker(s: Schedule, group: Group, rules: Rules, usual: bool) -> bool:
     """Whether one kernel of rows is predicted to take about no longer than several, which split
-    them."""
+    them; what is `usual` where the choice makes no difference by themselves."""
     target, names = Target.parse(s.target or "cuda"), (*group.inner, group.root)
 
     def times(trial: Schedule) -> list[float]:
@@ -339,7 +339,7 @@ def _one_is_quicker(s: Schedule, group: Group, rules: Rules) -> bool:
         ]
 
     one, several = remembered(s, (_one_is_quicker, str(target)), times, names)
-    return one <= NEAR * several
+    return usual if one == several else one <= NEAR * several
 
 
 def _before_last(view: View, group: Group, folds: Sequence[str]) -> list[str]:
