@@ -199,13 +199,11 @@ def test_loops_are_compared_as_they_run() -> None:
     )
 
 
-def test_loops_that_become_a_tile_part_those_inside() -> None:
-    """The loops over the rows and the columns of a product are the tile of its results where it is
-    on matrix units: what is copied for it has eight rows, and four columns, no longer one of each.
-    """
-    a, b = te.placeholder((8, 8), name="A"), te.placeholder((4, 8), name="B")
-    k = te.reduce_axis((0, 8), "k")
-    c = te.compute((8, 4), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="C")
+def staged_product(
+    c: te.Tensor, a: te.Tensor, b: te.Tensor
+) -> tuple[te.Schedule, te.Axis, te.Stage, te.Stage]:
+    """A product on matrix units in one tile: the schedule, the loop over its steps, and what the
+    rows and the columns are copied to in each."""
     s = te.create_schedule(c)
     own = s[s.cache_write(c, "local")]
     grid = s[c].fuse()
@@ -216,11 +214,21 @@ def test_loops_that_become_a_tile_part_those_inside() -> None:
     own.compute_at(s[c], grid)
     outer, inner = own.split(own.op.reduce_axis[0], 8)
     own.vectorize(inner)
-    rows = s[s.cache_read(a, "shared", [own])]
-    columns = s[s.cache_read(b, "shared", [own])]
+    rows, columns = (s[s.cache_read(each, "shared", [own])] for each in (a, b))
     rows.compute_at(own, outer)
     columns.compute_at(own, outer)
     own.dot(inner, precision="tf32x3")
+    return s, outer, rows, columns
+
+
+def test_loops_that_become_a_tile_part_those_inside() -> None:
+    """The loops over the rows and the columns of a product are the tile of its results where it is
+    on matrix units: what is copied for it has eight rows, and four columns, no longer one of each.
+    """
+    a, b = te.placeholder((8, 8), name="A"), te.placeholder((4, 8), name="B")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((8, 4), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="C")
+    s, _, rows, columns = staged_product(c, a, b)
     rows.compute_with(columns, columns.op.axis[0])
     columns.partition(columns.op.axis[0], policy="always")
     assert agrees(s)
@@ -237,25 +245,11 @@ def test_what_is_computed_in_loops_that_part_is_computed_around_them(
     p = te.compute((1, 4, 8), lambda g, j, k: b[g, j, k] * 2, name="P")
     k = te.reduce_axis((0, 8), "k")
     c = te.compute((1, 8, 4), lambda g, i, j: te.sum(a[g, i, k] * p[g, j, k], axis=k), name="C")
-    s = te.create_schedule(c)
-    own = s[s.cache_write(c, "local")]
-    grid = s[c].fuse()
-    s[c].reorder(grid, *c.op.axis)
-    s[c].bind(grid, "blockIdx.x")
-    for axis in c.op.axis:
-        s[c].vectorize(axis)
-    own.compute_at(s[c], grid)
-    outer, inner = own.split(own.op.reduce_axis[0], 8)
-    own.vectorize(inner)
-    rows = s[s.cache_read(a, "shared", [own])]
-    columns = s[s.cache_read(p, "shared", [own])]
-    rows.compute_at(own, outer)
-    columns.compute_at(own, outer)
-    own.dot(inner, precision="tf32x3")
+    s, outer, rows, columns = staged_product(c, a, p)
     columns.compute_with(rows, rows.op.axis[2])
     s[p].compute_at(rows, rows.op.axis[1 if inner_loop else 0])
     if kept:
-        s[p].store_at(own, outer)
+        s[p].store_at(s["C.local"], outer)
     te.lower(s, "cuda:sm_90", check=True)
     te.build(s, "cuda:sm_90", cache=False)
     assert agrees(s)
