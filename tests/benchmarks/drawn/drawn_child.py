@@ -10,6 +10,7 @@ Before each step its name is written, so that whoever reads knows where a proces
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import importlib.util
 import json
@@ -66,8 +67,10 @@ def main() -> None:
                 found = worker.asked(request["number"], request["job"])
             except Exception as error:  # whatever it is, it is one more row that did not run
                 text = str(error).strip() or type(error).__name__
-                found = {"status": "failed", "at": worker.step}
+                full = type(error).__name__ == "OutOfMemoryError"
+                found = {"status": "no room" if full else "failed", "at": worker.step}
                 found["message"] = f"{type(error).__name__}: {text}"[:1500]
+            worker.freed()
             say({**found, "seconds": worker.seconds})
 
 
@@ -78,6 +81,7 @@ class Worker:
         self.options, self.say = options, say
         self.step, self.since = "", 0.0
         self.seconds: dict[str, float] = {}
+        self.kernel: Any = None
         self.at("start")
         self.torch: Any = importlib.import_module("torch")
         self.tensors: Any = importlib.import_module("tensors")
@@ -92,6 +96,14 @@ class Worker:
             self.seconds[self.step] = round(now - self.since, 3)
         self.step, self.since = step, now
         self.say({"step": step})
+
+    def freed(self) -> None:
+        """Give back the device's memory: other processes draw rows on it."""
+        self.kernel = None
+        if self.options.target == "cuda":
+            self.torch._dynamo.reset()
+            gc.collect()
+            self.torch.cuda.empty_cache()
 
     def asked(self, number: int, job: str) -> Answer:
         """The answer to one request."""
@@ -135,7 +147,7 @@ class Worker:
         eager = function(*tensors)
         exact = function(*self.tensors.in_double(tensors))
         self.at("trace")
-        self.kernel: Any = None
+        self.kernel = None
         begin = time.perf_counter()
         try:
             program = self.trace.trace(function, *tensors)

@@ -40,6 +40,7 @@ from kinds import row_of
 Answer = dict[str, Any]
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
+NOT_RIGHT = ("wrong", "failed", "crash", "hang", "no room")
 LIMITS = {"start": 180.0, "build": 120.0, "first call": 180.0, "peer": 240.0, "time": 120.0}
 """Seconds that a step may take; one that is not named, a minute."""
 
@@ -205,16 +206,16 @@ class Run:
             sys.stdout.write(f"{job:8}{row.name:36}{found['status']:10}{' '.join(told)[:100]}\n")
             sys.stdout.flush()
 
-    def right(self) -> list[int]:
-        """The numbers of rows that were verified."""
+    def of(self, status: str) -> list[int]:
+        """The numbers of rows with this answer: "right" ones were verified, and so on."""
         found = self.answers.items()
-        return [number for number, answer in sorted(found) if answer["status"] == "right"]
+        return [number for number, answer in sorted(found) if answer["status"] == status]
 
     def results(self) -> Answer:
         """All that is kept of the run."""
         options, answers = self.options, [self.answers[n] for n in sorted(self.answers)]
         slowest = worst(answers)
-        bad = [each for each in answers if each["status"] in ("wrong", "failed", "crash", "hang")]
+        bad = [each for each in answers if each["status"] in NOT_RIGHT]
         asked = [
             "target",
             "seed",
@@ -302,8 +303,10 @@ def run(options: argparse.Namespace) -> Answer:
         share = 1.0 if options.prepare_only else 0.7
         numbers = options.numbers or range(options.count)
         made.each(numbers, "prepare", options.jobs, made.until(share))
+        # One process on each device has room where many had none.
+        made.each(made.of("no room"), "prepare", options.devices, made.until(share))
         if not options.prepare_only:
-            made.each(made.right(), "time", options.devices, made.until())
+            made.each(made.of("right"), "time", options.devices, made.until())
         return made.results()
 
 
