@@ -10,11 +10,13 @@ reads them is their epilogue, or one chain with them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import among, contraction, is_reduction, plain, same_axes
-from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of
+from tedsl.schedules.analysis.views import View, definitions, extent_of
+from tedsl.schedules.fusion.regrouped import parts
 from tedsl.schedules.gpu.gemm.k_steps import IDLE, idle
 from tedsl.schedules.gpu.gemm.mainloop import longest
 from tedsl.schedules.knobs import flip
@@ -56,12 +58,13 @@ def _unflattened(s: Schedule, name: str, product: ComputeOp | None) -> None:
     view = definitions(s)
     for number in range(len(view[name].axes)):
         inner = _inner(view, name, number)
-        if inner is None or not (product is None or _keeps_tiles(product, number, inner)):
+        if not inner or not (product is None or _keeps_tiles(product, number, inner[-1])):
             continue
         if flip(s, f"{name}.unflattened", True):
+            steps = [prod(inner[place:]) for place in range(len(inner))]
 
-            def apart(*i: Axis, d: int = number, n: int = inner) -> tuple[Expr, ...]:
-                return (*i[:d], i[d] // n, i[d] % n, *i[d + 1 :])
+            def apart(*i: Axis, d: int = number, n: Sequence[int] = steps) -> tuple[Expr, ...]:
+                return (*i[:d], *parts(i[d], n), *i[d + 1 :])
 
             s[name].transform_layout(apart)
         return
@@ -105,24 +108,31 @@ def _keeps_tiles(product: ComputeOp, number: int, inner: int) -> bool:
     return not among(product.axes[number], tiled) or idle(inner, TILE) <= IDLE
 
 
-def _inner(view: View, name: str, number: int) -> int | None:
-    """How long the inner of two axes is that all readers add up to an index of a stage."""
+def _inner(view: View, name: str, number: int) -> tuple[int, ...]:
+    """How long the inner ones of several axes are that all readers add up to an index of a stage;
+    none where they do not."""
     extent = extent_of(view[name].axes[number])
     found = {_added(read, number, extent) for _, read in view.readers[name]}
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else ()
 
 
-def _added(read: TensorRead, number: int, extent: int | None) -> int | None:
+def _added(read: TensorRead, number: int, extent: int | None) -> tuple[int, ...]:
     others = [index for n, index in enumerate(read.indices) if n != number]
-    match read.indices[number]:
-        case Binary(
-            op=BinaryOp.ADD,
-            a=Binary(op=BinaryOp.MUL, a=Axis() as outer, b=Const() as factor),
-            b=Axis() as inner,
-        ):
-            size = size_of(factor)
+    if not all(isinstance(index, (Axis, Const)) for index in others):
+        return ()
+    terms = sorted(_terms(read.indices[number], 1), key=lambda term: -term[0])
+    sizes = [extent_of(axis) or 0 for _, axis in terms if isinstance(axis, Axis)]
+    known = len(sizes) == len(terms) > 1 and prod(sizes) == extent
+    steps = [prod(sizes[place:]) for place in range(1, len(sizes) + 1)]
+    return tuple(sizes[1:]) if known and [step for step, _ in terms] == steps else ()
+
+
+def _terms(index: Expr, factor: int) -> list[tuple[int, Expr]]:
+    """What an index adds up, each with what it is multiplied by."""
+    match index:
+        case Binary(op=BinaryOp.ADD, a=a, b=b):
+            return [*_terms(a, factor), *_terms(b, factor)]
+        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=int(by))):
+            return _terms(a, factor * by)
         case _:
-            return None
-    if size is None or extent_of(inner) != size or (extent_of(outer) or 0) * size != extent:
-        return None
-    return size if all(isinstance(index, (Axis, Const)) for index in others) else None
+            return [(factor, index)]

@@ -22,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import evaluations, recomputes
+from tedsl.schedules.fusion.regrouped import regroup_rows
 from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.candidates import Rules, seconds_decided
@@ -81,12 +82,13 @@ def fuse(
     where that is possible; a stage read at several shifted places may stay at root.
     """
     _repeat_results(s, taken)
-    stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
-    stored += _read_by_settled(s)
-    outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
+    results = [s[tensor].name for tensor in s.outputs]
+    fixed = [*stored_for_scans(s), *_read_whole(s), *_read_by_settled(s), *_read_by(s, taken)]
+    outputs = list(dict.fromkeys([*results, *fixed]))
     within, along = list[str](), dict[str, Along]()
     kept = _inlined(s, taken, outputs, loops)
     if not loops:
+        regroup_rows(s, [name for name in _open(s, taken) if name not in fixed])
         unflatten_rows(s, [name for name in _open(s, taken) if name not in outputs])
     cut: list[str] = []
     while True:

@@ -2,13 +2,15 @@
 
 (a * n + b) // n  -->  a        (a * n + b) % n  -->  b        for 0 <= b < n
 x // n * n + x % n  -->  x
+x // m // n  -->  x // (m * n)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
-from tedsl.expr.index_arith import add, constant, mul
+from tedsl.expr.index_arith import add, constant, floordiv, floormod, mul
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
 from tedsl.expr.visit import rewrite, structural_equal, walk
 
@@ -30,17 +32,41 @@ def put_together(expr: Expr) -> Expr:
 
 def _together(node: Expr) -> Expr | None:
     match node:
+        case Binary(
+            op=BinaryOp.FLOORDIV,
+            a=Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=int(m))),
+            b=Const(value=int(n)) as by,
+        ) if m > 0 and n > 0:
+            return floordiv(a, Const(m * n, by.dtype))
         case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD, a=a, b=Const(value=int(n))) if n > 0:
-            terms = _terms(a, 1)
-            whole = [(k // n, e) for k, e in terms if k % n == 0]
-            rest = [(k, e) for k, e in terms if k % n]
-            if not (whole or rest) or not _within(rest, n):
-                return None
-            return _sum(whole if node.op is BinaryOp.FLOORDIV else rest, node)
+            return _divided(node, _terms(a, 1), n)
         case Binary(op=BinaryOp.ADD) if divides(node.a) or divides(node.b):
             return _joined(node)
         case _:
             return None
+
+
+def _divided(node: Binary, terms: Sequence[Term], n: int) -> Expr | None:
+    """A sum divided by `n`, or the remainder.  Terms that `n` divides are in the quotient alone;
+    what is less than some `g` together is in the remainder alone, where `g` divides `n` and all
+    other terms:
+
+    (a * 32 + b) // 8  -->  a * 4 + b // 8      (a * 32 + b) % 8  -->  b % 8
+    (a * 8 + b) // 32  -->  a // 4              (a * 8 + b) % 32  -->  a % 4 * 8 + b
+    """
+    whole = [(k // n, e) for k, e in terms if k % n == 0]
+    rest = [(k, e) for k, e in terms if k % n]
+    steps = [n, *sorted({k for k, _ in rest if k > 1 and n % k == 0})]
+    g = next((g for g in steps if _within([term for term in rest if term[0] % g], g)), 1)
+    if g == 1 and not whole:
+        return None
+    low = [(k, e) for k, e in rest if k % g]
+    high = [(k // g, e) for k, e in rest if k % g == 0]
+    if node.op is BinaryOp.FLOORDIV:
+        above = [(1, floordiv(_sum(high, node), Const(n // g, node.dtype)))] if high else []
+        return _sum([*whole, *above], node)
+    above = [(g, floormod(_sum(high, node), Const(n // g, node.dtype)))] if high else []
+    return _sum([*above, *low], node)
 
 
 def _terms(expr: Expr, factor: int) -> list[Term]:

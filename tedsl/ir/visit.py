@@ -228,6 +228,36 @@ def map_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
     return rewrite_stmts(map_exprs(stmt, lambda e: expr_visit.rewrite(e, load)), target)
 
 
+def map_places(
+    stmt: Stmt,
+    mapping: Mapping[Buffer, Buffer],
+    place: Callable[[Buffer, tuple[Expr, ...]], tuple[Expr, ...]],
+) -> Stmt:
+    """`stmt` with buffers replaced wherever they are loaded, stored or accumulated: the element of
+    one at some indices is that of the other at `place` of these.
+
+    Requires: level NEST; the buffers that one statement accumulates are replaced together.
+    """
+
+    def load(node: Expr) -> Expr | None:
+        if not isinstance(node, Load) or node.buffer not in mapping:
+            return None
+        own = node.buffer
+        return replace(node, buffer=mapping[own], indices=place(own, node.indices))
+
+    def target(node: Stmt) -> Stmt | None:
+        match node:
+            case Store(buffer=own) if own in mapping:
+                return replace(node, buffer=mapping[own], indices=place(own, node.indices))
+            case Accumulate(buffers=(own, *_) as all_) if own in mapping:
+                places = place(own, node.indices)
+                return replace(node, buffers=tuple(mapping[b] for b in all_), indices=places)
+            case _:
+                return None
+
+    return rewrite_stmts(map_exprs(stmt, lambda e: expr_visit.rewrite(e, load)), target)
+
+
 def buffers_read(stmt: Stmt) -> tuple[Buffer, ...]:
     """Buffers loaded or accumulated into, each once, in program order."""
     found: dict[Buffer, None] = {}

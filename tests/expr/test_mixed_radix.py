@@ -28,8 +28,13 @@ CASES: dict[str, tuple[Expr, str]] = {
     "small": (B // 7, "0"),
     "both": (A // 2 * 2 + A % 2, "i0"),
     "both, scaled": (A // 2 * 6 + A % 2 * 3, "i0 * 3"),
-    "too long": ((A * 3 + B) // 3, "(i0 * 3 + i1) // 3"),
-    "shifted": ((A * 7 + B + 1) // 7, "(i0 * 7 + i1 + 1) // 7"),
+    "of a part": ((A * 21 + B * 3 + C) // 63, "(i0 * 7 + i1) // 21"),
+    "rest of a part": ((A * 21 + B * 3 + C) % 63, "(i0 * 7 + i1) % 21 * 3 + i2"),
+    "twice": ((A * 7 + B) // 2 // 3, "(i0 * 7 + i1) // 6"),
+    "too long": ((A * 3 + B) // 3, "i0 + i1 // 3"),
+    "shifted": ((A * 7 + B + 1) // 7, "i0 + (i1 + 1) // 7"),
+    "of the rest": ((A * 9 + B) % 3, "i1 % 3"),
+    "below 0": ((A * 7 - B - 1) // 7, "(i0 * 7 - i1 - 1) // 7"),
     "another number": (A // 2 * 3 + A % 2, "i0 // 2 * 3 + i0 % 2"),
 }
 

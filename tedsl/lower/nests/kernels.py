@@ -38,6 +38,7 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs, walk_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.lower.nests.callers_arrays import in_callers_arrays
 from tedsl.lower.nests.context import (
     Context,
     carried,
@@ -119,7 +120,8 @@ def build_nests(plan: Plan, bounds: Bounds, target: Target) -> Module:
     sizes = tuple(v for v in _sizes(everything, funcs, plan.assumptions) if v not in steps)
     name = "_".join(t.op.name for t in outputs)
     given = tuple(inputs), tuple(results), tuple(spaces)
-    return Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions, counters)
+    made = Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions, counters)
+    return in_callers_arrays(made, [plan.stage_of(tensor.op).array for tensor in outputs])
 
 
 def _funcs(

@@ -8,8 +8,8 @@ from math import prod
 
 from tedsl.errors import LowerError
 from tedsl.expr.index_arith import MAX_ELEMENTS, constant
-from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.visit import axes_of, rewrite, variables
+from tedsl.expr.nodes import Axis, Var
+from tedsl.expr.visit import axes_of, variables
 from tedsl.index.facts import Facts
 from tedsl.ir.nodes import (
     Accumulate,
@@ -18,18 +18,17 @@ from tedsl.ir.nodes import (
     Finish,
     For,
     Func,
-    Load,
     LoopKind,
     Module,
     Scope,
     Stmt,
-    Store,
 )
 from tedsl.ir.visit import (
     buffers_read,
     buffers_written,
-    map_own_exprs,
+    map_places,
     map_sub_stmts,
+    rewrite_stmts,
     sub_stmts,
     walk_stmts,
 )
@@ -190,24 +189,11 @@ def _replaced(
 ) -> Stmt:
     """`stmt` that accesses memory for what it held in registers."""
 
-    def load(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.buffer in made:
-            own = node.buffer
-            return replace(node, buffer=made[own], indices=(*axes[own], *node.indices))
-        return None
+    def unheld(node: Stmt) -> Stmt | None:
+        return node.body if isinstance(node, Allocate) and node.buffer in made else None
 
-    if isinstance(stmt, Allocate) and stmt.buffer in made:
-        return _replaced(stmt.body, made, axes)
-    stmt = map_sub_stmts(stmt, lambda child: _replaced(child, made, axes))
-    stmt = map_own_exprs(stmt, lambda expr: rewrite(expr, load))
-    match stmt:
-        case Store(buffer=buffer) if buffer in made:
-            return replace(stmt, buffer=made[buffer], indices=(*axes[buffer], *stmt.indices))
-        case Accumulate(buffers=buffers) if buffers[0] in made:
-            places = (*axes[buffers[0]], *stmt.indices)
-            return replace(stmt, buffers=tuple(made[b] for b in buffers), indices=places)
-        case _:
-            return stmt
+    moved = map_places(stmt, made, lambda buffer, indices: (*axes[buffer], *indices))
+    return rewrite_stmts(moved, unheld)
 
 
 def _plain(stmt: Stmt, memory: frozenset[Buffer]) -> Stmt:

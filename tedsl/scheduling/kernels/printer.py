@@ -136,7 +136,12 @@ def _pieces(stage: StagePlan, pieces: Partitioned) -> str:
 
 
 def type_text(stage: StagePlan) -> str:
-    """`float32[64, 32]`, what the stage makes."""
+    """`float32[64, 32]`, what the stage makes, and the shape that the caller has it in."""
+    given = "" if stage.array is None else f", stored as [{', '.join(map(str, stage.array.shape))}]"
+    return _made(stage) + given
+
+
+def _made(stage: StagePlan) -> str:
     kinds = [dtype.value for dtype in stage.op.output_dtypes]
     shapes = [", ".join(map(str, shape)) for shape in stage.op.output_shapes]
     shape = shapes[0]

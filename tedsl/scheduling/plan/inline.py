@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tedsl.expr.index_arith import at
 from tedsl.expr.mixed_radix import divides, put_together
-from tedsl.expr.nodes import Axis, Expr, TensorRead
+from tedsl.expr.nodes import Expr, TensorRead
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.once import once
@@ -297,7 +297,7 @@ def _reading(
                 body = source.bodies[node.tensor.index]
                 places = at(source.axes, node.indices)
                 written[key] = substitute(body, places)
-                if not all(isinstance(i, Axis) for i in node.indices) and divides(written[key]):
+                if divides(written[key]):
                     written[key] = put_together(written[key])
             return written[key]
         producer = renamed.get(node.tensor.op)

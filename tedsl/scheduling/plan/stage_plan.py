@@ -7,13 +7,14 @@ axes are objects.  Imports `expr`, `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tedsl.errors import InternalError, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.expr.visit import substitute
 from tedsl.ir.nodes import Evict, LoopKind, PartPolicy, Products, Scope
 from tedsl.once import once
 from tedsl.scheduling.plan.following import (
@@ -153,6 +154,21 @@ class Align:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CallersArray:
+    """The array that a caller has of an output in another layout: the element `axes` of the stage
+    is at `indices` of `shape`."""
+
+    axes: tuple[Axis, ...]
+    indices: tuple[Expr, ...]
+    shape: tuple[Expr, ...]
+
+    def place(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Where an element of the stage is."""
+        here: dict[Expr, Expr] = dict(zip(self.axes, indices, strict=True))
+        return tuple(substitute(each, here) for each in self.indices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StagePlan(MayFollow):
     """One operation and how it runs.
 
@@ -164,6 +180,7 @@ class StagePlan(MayFollow):
     `env` are the threads that a scan launches around its steps, by their tags.
     `evict` says when the caches of a GPU give up what is read and stored of it, and `evict_then`
     when what a kernel reads again and for the last time.
+    `array` is what the caller has of an output in another layout.
     """
 
     name: str
@@ -178,6 +195,7 @@ class StagePlan(MayFollow):
     env: tuple[str, ...] = ()
     evict: Evict = Evict.NORMAL
     evict_then: Evict | None = None
+    array: CallersArray | None = None
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tedsl.expr.mixed_radix import put_together
+from tedsl.expr.nodes import Expr
 from tedsl.torch.elements.value import (
     Index,
     Indices,
@@ -45,10 +47,15 @@ def index_map(old: Shape, new: Shape) -> Callable[[Indices], Sequence[Index]]:
                 found[first] = i[begin]
                 continue
             place = linear(i[begin:end], new[begin:end])
-            found[first:last] = unravelled(place, old[first:last])
+            found[first:last] = map(_short, unravelled(place, old[first:last]))
         return found
 
     return at
+
+
+def _short(index: Index) -> Index:
+    """What views of views take apart and put together, without both."""
+    return put_together(index) if isinstance(index, Expr) else index
 
 
 def linear(i: Sequence[Index], extents: Sequence[Size]) -> Index:

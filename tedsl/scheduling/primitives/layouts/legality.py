@@ -15,7 +15,7 @@ from tedsl.expr.index_arith import untyped
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
 from tedsl.expr.visit import walk
-from tedsl.index.digits import Point, collision, negative
+from tedsl.index.digits import Inverse, Point, collision, negative
 from tedsl.scheduling.handles.index_map import IndexMap
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.plan import Plan, StagePlan
@@ -35,7 +35,7 @@ _ALLOWED = "axes, ints and sizes with + - * // %"
 
 
 def require_own_buffer(plan: Plan, call: Call, stage: StagePlan, what: str) -> None:
-    """The result of an output belongs to the caller, who knows its shape and type."""
+    """The result of an output belongs to the caller, who knows its type."""
     if is_output(plan, stage.op):
         raise call.refuse(
             plan,
@@ -43,6 +43,11 @@ def require_own_buffer(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
             hint=f'use cache = s.cache_write({stage.name}, "global") and then '
             f"{call.primitive} of the cache",
         )
+    require_not_stored_for_others(plan, call, stage, what)
+
+
+def require_not_stored_for_others(plan: Plan, call: Call, stage: StagePlan, what: str) -> None:
+    """No extern and no scan expects the result of the stage as it is."""
     require_not_read_whole(plan, call, stage)
     require_no_scan(plan, call, stage, f"its steps read what they store, which has {what}")
     part = role(plan, stage.op)
@@ -152,6 +157,19 @@ def not_invertible(plan: Plan, call: Call, chosen: IndexMap) -> ScheduleError:
         "no inverse of the map was found",
         facts=[("allowed", "permutations, i // 4 and i % 4, i * extent(j) + j, shifts i + 3")],
         hint="write the map with these, step by step in several calls if need be",
+    )
+
+
+def padded_output(plan: Plan, call: Call, way_back: Inverse) -> ScheduleError:
+    """Places of an output's new shape where no element goes."""
+    conditions = " and ".join(str(each) for each in way_back.conditions)
+    return call.refuse(
+        plan,
+        f"{call.stage} is an output of the schedule, and the new shape has places where none of "
+        "its elements goes",
+        facts=[("elements", f"where {conditions}")],
+        hint="split an axis by a divisor of its extent, or use "
+        f'cache = s.cache_write({call.stage}, "global") and then {call.primitive} of the cache',
     )
 
 

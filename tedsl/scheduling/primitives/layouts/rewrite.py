@@ -27,8 +27,8 @@ from tedsl.index.digits import Inverse, invert
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.handles.index_map import IndexMap
 from tedsl.scheduling.invariants.lane_counts import require_all_lanes
-from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.graph import readers, reroute, rewrite_reads
+from tedsl.scheduling.plan import CallersArray, Plan, StagePlan
+from tedsl.scheduling.plan.graph import is_output, readers, reroute, rewrite_reads
 from tedsl.scheduling.plan.labels import unique_name
 from tedsl.scheduling.primitives.arguments import computed_stage, looped_stage
 from tedsl.scheduling.primitives.call import Call
@@ -36,8 +36,10 @@ from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis, where_in
 from tedsl.scheduling.primitives.layouts.legality import (
     index_map,
     not_invertible,
+    padded_output,
     precision,
     require_fresh_loops,
+    require_not_stored_for_others,
     require_own_buffer,
     require_wider,
 )
@@ -52,7 +54,7 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     """B[i] = f(i); C[i] = B[i] --> B[a, b] = f(a * 4 + b); C[i] = B[i // 4, i % 4]."""
     stage = looped_stage(plan, call, call.stage)
     _, op = computed_stage(plan, call, call.stage)
-    require_own_buffer(plan, call, stage, "its shape")
+    require_not_stored_for_others(plan, call, stage, "its shape")
     require_no_chain(plan, call, stage)
     require_fresh_loops(plan, call, stage)
     chosen = index_map(plan, call, op, fn)
@@ -61,13 +63,16 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     way_back = invert(chosen.axes, chosen.indices, _names(stage, chosen), facts)
     if way_back is None:
         raise not_invertible(plan, call, chosen)
+    array = _callers_array(stage, op, way_back) if is_output(plan, op) else None
+    if array is not None and way_back.conditions:
+        raise padded_output(plan, call, way_back)
     axes = tuple(
         data_axis(axis.name, extent)
         for axis, extent in zip(way_back.axes, way_back.extents, strict=True)
     )
     moved = _moved(op, axes, way_back)
     leaves = (*axes, *op.reduce_axes)
-    after = plan.with_stage(replace(stage, op=moved, leaf_axes=leaves))
+    after = plan.with_stage(replace(stage, op=moved, leaf_axes=leaves, array=array))
 
     def read(index: int, indices: tuple[Expr, ...]) -> Expr:
         here = at(op.axes, indices)
@@ -75,9 +80,18 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
         return TensorRead(moved.outputs[index], there)
 
     after = rewrite_reads(after, {tensor: read for tensor in op.outputs})
+    now = dict(zip(op.outputs, moved.outputs, strict=True))
+    after = replace(after, outputs=tuple(now.get(each, each) for each in after.outputs))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)
     return after, call, axes
+
+
+def _callers_array(stage: StagePlan, op: ComputeOp, way_back: Inverse) -> CallersArray:
+    """Where the caller's array has the elements of an output over its new axes."""
+    old = stage.array or CallersArray(op.axes, op.axes, op.shape)
+    places = old.place([way_back.values[axis] for axis in op.axes])
+    return CallersArray(way_back.axes, places, old.shape)
 
 
 def _names(stage: StagePlan, chosen: IndexMap) -> tuple[str, ...]:
