@@ -231,7 +231,8 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     view = definitions(s)
     root = view[group.root].axes
     contracts = contraction(view[inner], masked, grouped=True) is not None
-    new = replace(group, inner=[*group.inner, inner], rows=root, contracts=contracts, regions=[])
+    rows = root if contracts or group.rows is None else group.rows
+    new = replace(group, inner=[*group.inner, inner], rows=rows, contracts=contracts, regions=[])
     axes = dict(zip(view[inner].axes, root, strict=True))
     new.axes = {group.root: {a: a for a in root}, inner: axes}
     for name in (*group.inner, *group.beside):
