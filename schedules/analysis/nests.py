@@ -38,7 +38,7 @@ from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Elements between two of which no access to memory, and few lines of a cache, have both.
-BLOCK = 64
+BLOCK = 8
 
 
 def is_reduction(op: ComputeOp) -> bool:

@@ -72,9 +72,7 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
     crossed = lane is not None and _crossed_alike(definitions(s), group, lane)
     spread = group.rows is not None and len(group.rows) < len(root.axes)
     if contraction(root, masked=True) is not None or crossed or spread:
-        exposed = expose_epilogue(s, group, masked=True)
-        exposed.rows = group.rows if spread else exposed.rows
-        schedule_group(s, exposed, beside)
+        schedule_group(s, expose_epilogue(s, group, masked=True), beside)
     else:
         fold_rows(s, group, root)
 

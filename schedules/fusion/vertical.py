@@ -87,8 +87,8 @@ def fuse(
     outputs = list(dict.fromkeys([*results, *fixed]))
     within, along = list[str](), dict[str, Along]()
     kept = _inlined(s, taken, outputs, loops)
+    regroup_rows(s, [name for name in _open(s, taken) if name not in fixed])
     if not loops:
-        regroup_rows(s, [name for name in _open(s, taken) if name not in fixed])
         unflatten_rows(s, [name for name in _open(s, taken) if name not in outputs])
     cut: list[str] = []
     while True:

@@ -80,15 +80,75 @@ def test_packed_weights(golden):
     assert replays(s, m.D)
 
 
-def test_layout_of_an_output_through_its_cache():
+OUTPUTS = {
+    "split": lambda i, j: (i, j // 5, j % 5),
+    "transposed": lambda i, j: (j, i),
+    "flat": lambda i, j: (i * 20 + j,),
+    "crossed": lambda i, j: ((i * 20 + j) // 16, (i * 20 + j) % 16),
+    "reversed": lambda i, j: (11 - i, j),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_stays_in_the_callers_array(name: str) -> None:
+    """Its loops and its readers have the new axes, and its elements stay where they are."""
+    c = chain(12, 20)
+    s = te.create_schedule([c.C, c.D])
+    s[c.C].transform_layout(OUTPUTS[name])
+    axes = s[c.D].transform_layout(OUTPUTS[name])
+    assert s.outputs[1].shape == s[c.D].op.output(0).shape
+    axis = s[c.D].fuse(*axes) if len(axes) > 1 else axes[0]
+    s[c.D].vectorize(s[c.D].split(axis, 8)[1])
+    for target in ("cpu", "triton-interpret"):
+        assert [b.shape for b in te.lower(s, target, check=True).outputs] == [
+            c.C.shape,
+            c.D.shape,
+        ]
+    assert agrees(s)
+    assert replays(s, c.C, c.D)
+
+
+def test_layouts_of_an_output_one_after_the_other(golden):
+    c = chain(12, 16)
+    s = te.create_schedule(c.D)
+    s[c.D].transform_layout(lambda i, j: (i, j // 4, j % 4))
+    axes = s[c.D].transform_layout(lambda i, u, v: (i * 4 + u, v))
+    s[c.C].compute_at(s[c.D], axes[0])
+    golden(f"{s}\n{te.lower(s, 'cpu', check=True)}")
+    assert agrees(s)
+    assert replays(s, c.D)
+
+
+def test_tuples_and_parts_of_an_output():
+    a = argmax(32)
+    s = te.create_schedule(list(a))
+    s[a[0]].transform_layout(lambda i: (i // 4, i % 4))
+    s[a[0]].parallel(s[a[0]].op.axis[0])
+    assert agrees(s)
+    assert replays(s, *a)
+
+
+def test_an_output_of_another_layout_and_its_cache():
+    c = chain(12, 16)
+    s = te.create_schedule(c.D)
+    s[c.D].transform_layout(lambda i, j: (i * 4 + j // 4, j % 4))
+    cache = s.cache_write(c.D, "local")
+    s[cache].compute_at(s[c.D], s[c.D].op.axis[0])
+    assert agrees(s)
+    assert replays(s, c.D)
+
+
+def test_an_output_is_not_padded():
     m = matmul(12, 20, 9)
     s = te.create_schedule(m.C)
     with refused(
-        s, "C is an output of the schedule: the caller expects its shape", "s.cache_write(C"
+        s,
+        "C is an output of the schedule, and the new shape has places where none of its elements",
+        "s.cache_write(C",
     ):
-        s[m.C].transform_layout(lambda i, j: (j, i))
+        s[m.C].transform_layout(lambda i, j: (i, j // 8, j % 8))
     cache = s.cache_write(m.C, "global")
-    s[cache].transform_layout(lambda i, j: (i * 20 + j,))
+    s[cache].transform_layout(lambda i, j: (i, j // 8, j % 8))
     assert agrees(s, bound=1e-4)
     assert replays(s, m.C)
 

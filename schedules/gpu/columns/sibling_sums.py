@@ -13,7 +13,7 @@ from functools import partial
 
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import LoopKind
-from tedsl.schedules.analysis.nests import among
+from tedsl.schedules.analysis.nests import among, is_reduction
 from tedsl.schedules.analysis.views import View, definitions, reads_of, volume
 from tedsl.schedules.fusion.horizontal import LATEST, Beside, Folds, Leader, Sums, all_computed
 from tedsl.schedules.knobs import flip
@@ -47,15 +47,14 @@ def summed_beside(s: Schedule, name: str, root: str, beside: Beside) -> Stage | 
     view = definitions(s)
     size, read = volume(view[name].reduce_axes), _read(view, name)
     for each in beside.sums[-LATEST:] if all_computed(s) else ():
-        same = each.size == size and not read.isdisjoint(_read(view, each.kernel.name))
+        same = each.size == size and not read.isdisjoint(_read_in(view, each.kernel))
         names = [name] if root in each.kernel.inside else [root, name]
         if not same or not beside.free(s, [each.kernel], names):
             continue
         if accepts(s, partial(_join, name=name, sums=each)):
             if not flip(s, f"{name}.along", True):
                 return None
-            _join(s, name, each)
-            each.kernel.inside |= {root, name}
+            each.kernel.inside |= {root, name, _join(s, name, each)}
             each.kernel.results += 1
             beside.kernels.join(each.kernel.inside)
             return s[each.kernel.name]
@@ -87,7 +86,7 @@ def folded_beside(
         return None
     read = _read(view, fold.name)
     for each in beside.folds[-LATEST:]:
-        if each.tiles != tiles or read.isdisjoint(_read(view, each.fold)):
+        if each.tiles != tiles or read.isdisjoint(_read_in(view, each.kernel)):
             continue
         own = [name for name in inside if name not in each.kernel.inside]
         join = partial(_join_folds, stage=stage.name, fold=fold.name, folds=each)
@@ -136,7 +135,14 @@ def _read(view: View, name: str) -> set[Tensor]:
     return {read.tensor for read in reads_of(view[name]) if read.indices}
 
 
-def _join(s: Schedule, name: str, sums: Sums) -> None:
-    """Make the same parts, in the loop over pieces of the others."""
+def _read_in(view: View, kernel: Leader) -> set[Tensor]:
+    """What the reductions of a kernel read."""
+    folds = [n for n in kernel.inside if n in view and is_reduction(view[n])]
+    return {tensor for name in folds for tensor in _read(view, name)}
+
+
+def _join(s: Schedule, name: str, sums: Sums) -> str:
+    """Make the same parts, in the loop over pieces of the others; returns their stage."""
     own, leader = sums.like(s[name]), s[sums.kernel.name]
     own.compute_with(leader, leader.leaf_iter_vars[1])
+    return own.name

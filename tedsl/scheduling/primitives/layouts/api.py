@@ -37,10 +37,11 @@ class LayoutMethods(StageHandle):
         Returns:
             The new data axes, in the order of the new indices; they are the loops of the stage.
 
-        Requires: no split, fuse, reorder or mark of this stage before, nothing attached in it, and
-            it is no output.  (For an output, `s.cache_write` and then the layout of the cache; for
-            an input, `s.cache_read` and then the layout of the copy: packing.)  Places of the new
-            shape where no element goes are padding: 0, or what the reduction starts from.
+        Requires: no split, fuse, reorder or mark of this stage before, and nothing attached in it.
+            (For an input, `s.cache_read` and then the layout of the copy: packing.)  Places of the
+            new shape where no element goes are padding: 0, or what the reduction starts from.  An
+            output has none: its loops and what reads it have the new axes, and its elements stay
+            where the caller's array has them.
 
         Rewrites:
             for i in 0..10: B[i] = f(i);  for i in 0..10: C[i] = B[i]
