@@ -309,6 +309,10 @@ class Bench:
         limit = None if best is None else max(RUN_SECONDS, RUN_FACTOR * best)
         return self.stand.check(kernel, KINDS, twice=True, limit=limit)
 
+    def has_rows(self) -> bool:
+        """Whether all is made that such inputs are checked against."""
+        return all(map(self.stand.references.is_made, ADVERSE))
+
     def check_rows(self, kernel: Kernel) -> Finding | None:
         """Of the closer checks what is done at the problem's own sizes."""
         return self.stand.check(kernel, ADVERSE, twice=False)

@@ -67,6 +67,10 @@ class References:
                 return {t: self._load(path, t) for t, path in zip(places, paths, strict=True)}
         return make_inputs(self.size, self.seed, kind)
 
+    def is_made(self, kind: str) -> bool:
+        """Whether some process has made the reference of a kind."""
+        return self._noted(kind).exists()
+
     def excuses(self, kind: str) -> list[Sides]:
         """For each output, what says which elements may be on the other side of a step."""
         return [Sides(self.size, t, lambda: self.inputs(kind)) for t in self.size.workload.outputs]

@@ -18,7 +18,14 @@ import numpy.typing as npt
 
 from tedsl.autotune.search.encoding import encode_choice, encode_knobs
 from tedsl.autotune.search.simulate.recorded_space import Points
-from tedsl.autotune.search_space.space import Candidate, Decisions, Knob, Rejected, difference
+from tedsl.autotune.search_space.space import (
+    MANY_KNOBS,
+    Candidate,
+    Decisions,
+    Knob,
+    Rejected,
+    difference,
+)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -35,8 +42,6 @@ LISTED_MOST = 200_000
 FIRST_POOL = 96
 POOL_STEP = 16
 """How many candidates are drawn for the models to rank, at first and then for each batch."""
-MANY_KNOBS = 24
-"""Of a schedule with more, fewer candidates are drawn: each takes longer, by the square."""
 LEAST_POOL = 8
 
 CENTRES = 3
@@ -212,11 +217,12 @@ class Catalogue:
         )
 
     def pool(self, count: int) -> int:
-        """How many candidates to draw where schedules of few knobs have `count`."""
+        """How many candidates to draw where schedules of few knobs have `count`: each takes as much
+        longer as there are more."""
         knobs = len(self._candidates[0].knobs) if self._candidates else 0
         if knobs <= MANY_KNOBS:
             return count
-        return min(count, max(LEAST_POOL, count * MANY_KNOBS**2 // knobs**2))
+        return min(count, max(LEAST_POOL, count * MANY_KNOBS // knobs))
 
     def everything(self, tried: Sequence[int]) -> Iterator[int]:
         """Every row that can be reached, so that a small space is covered to the last point."""

@@ -25,6 +25,11 @@ MAX_ROUNDS = 64
 """How often a sample is refined before its space is called endless."""
 ROUNDS_AHEAD = 2
 """How many candidates each of the others is given to make at a time."""
+MANY_KNOBS = 24
+"""Of a function that meets more, a random candidate differs from the default in some alone: to draw
+them all takes a run of the function for every few, since each draw changes what the others are."""
+MOST_CHANGES = 8
+"""How many these are at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +192,9 @@ class Space:
         return done
 
     def sample(self, rng: random.Random) -> Candidate | Rejected:
-        """A random candidate: knobs are drawn as they appear, until no new one does."""
-        return self._ended(self._completion({}, rng, "random"))
+        """A random candidate: knobs are drawn as they appear, until no new one does; where they are
+        many, some of the default's."""
+        return self._ended(self._random(rng))
 
     def mutate(self, parent: Candidate, rng: random.Random) -> Candidate | Rejected:
         """`parent` with one knob (now and then two) changed, mostly to a near choice."""
@@ -207,9 +213,7 @@ class Space:
             count = self._together
             yield from self._ended_together(
                 [
-                    self._completion({}, own, "random")
-                    if parent is None
-                    else self._mutation(parent, own)
+                    self._random(own) if parent is None else self._mutation(parent, own)
                     for parent, own in waiting[:count]
                 ]
             )
@@ -313,6 +317,17 @@ class Space:
         except StopIteration as end:
             asked.pop(place, None)
             ended[place] = end.value
+
+    def _random(self, rng: random.Random) -> Drawing:
+        """The steps of `sample`."""
+        default = yield {}, "random"
+        if isinstance(default, Rejected):
+            return default
+        open_knobs = [knob for knob in default.knobs if len(knob.choices) > 1]
+        if len(open_knobs) <= MANY_KNOBS:
+            return (yield from self._completion({}, rng, "random"))
+        changed = rng.sample(open_knobs, rng.randint(1, MOST_CHANGES))
+        return (yield {knob.name: rng.choice(knob.nearest()) for knob in changed}, "random")
 
     def _mutation(self, parent: Candidate, rng: random.Random) -> Drawing:
         """The steps of `mutate`."""

@@ -5,8 +5,9 @@ candidates of one batch are compiled while those of the batch before are measure
 thinks about the next.  Compiling workers fill the on-disk cache and report a hash of the lowered
 code; candidates with equal code share one measurement.  One measuring worker per device checks and
 times the rest under the device's lock; on a GPU others stand by, set up, to take its place when it
-dies.  There a candidate that may win leaves its checks at other sizes open until compiling workers
-have compiled it for them: the device measures others meanwhile, and it is not done before it has
+dies.  There a candidate that may win leaves checks open: those with difficult inputs until
+compiling workers have made what its outputs must be for them, those at other sizes until they have
+compiled it for these.  The device measures others meanwhile, and it is not done before it has
 passed.  On the CPU measuring waits until compiling is done, since both want the same cores.
 Imports `time_limits`, `processes.pool`, `utilization`, `outcome` and `space`.
 """
@@ -99,6 +100,7 @@ class Engine(Asking):
         self._timeline = Timeline(time.monotonic())
         self.by_code: dict[str, Outcome] = {}
         self._bests: dict[str, float] = {}
+        self._fastest: dict[str, float] = {}
         self.on_done: Callable[[Done], object] | None = None
         self.on_built: Callable[[Built], object] | None = None
         self.on_ready: Callable[[Ready], object] | None = None
@@ -309,22 +311,29 @@ class Engine(Asking):
                 order = self._questions.popleft()
                 limit = min(order.limit, order.until - time.monotonic())
                 self._submit(worker, order.request, limit, order)
+            most = max(1, len(self.compilers) // ASIDE)
+            if self._asides and not worker.busy and len(self._referring()) < most:
+                order = self._asides.popleft()
+                self._submit(worker, order.request, order.limit, order)
             if self._waiting and not worker.busy:
                 job = self._waiting.popleft()
                 limit = self._pace.compile_limit(settled=worker.settled)
                 self._submit(worker, {"op": job.op, **job.described}, limit, job)
-            if self._asides and not worker.busy and self._aside() < len(self.compilers) // ASIDE:
-                order = self._asides.popleft()
-                self._submit(worker, order.request, order.limit, order)
         self._change_measurer()
-        while (self._compiled or self._orders) and not self.measurer.busy and self._quiet():
+        return self._begin_measuring()
+
+    def _begin_measuring(self) -> bool:
+        """Hand out what is for the device; True when only its lock stands in the way."""
+        while not self.measurer.busy and self._quiet():
             if self._orders:
                 if not self.lock.try_acquire():
                     return True
                 order = self._orders.popleft()
                 self._measure(order.request, order.limit, order)
                 continue
-            job = min(self._compiled, key=lambda job: job.batch)
+            job = self._following()
+            if job is None:
+                break
             same = None if job.described.get("closely") else self.by_code.get(job.code)
             if same is not None:
                 self._compiled.remove(job)
@@ -332,19 +341,39 @@ class Engine(Asking):
                 self._finish(job, replace(same, reason=reason))
             elif self.lock.try_acquire():
                 self._compiled.remove(job)
-                request = {"op": job.op, **job.described, "bound": self._bests.get(job.problem)}
                 limit = self._pace.measure_limit(job, settled=self.measurer.settled)
-                self._measure({**request, "apart": self.limits.overlap}, limit, job)
+                self._measure(self._asked_of(job), limit, job)
             else:
                 return True
         self._prepare()
         self._hurry()
         return False
 
-    def _aside(self) -> int:
-        """How many workers make references now."""
-        owners = self._owners.values()
-        return sum(isinstance(owner, Order) and owner.aside for owner in owners)
+    def _asked_of(self, job: Job) -> Message:
+        """What the measuring worker is asked of a candidate."""
+        request = {"op": job.op, **job.described, "bound": self._bests.get(job.problem)}
+        if job.measured is not None:
+            return {**request, "left": job.left}
+        return {
+            **request,
+            "fastest": self._fastest.get(job.problem),
+            "apart": self.limits.overlap,
+            "referring": self._refers(job.problem),
+        }
+
+    def _following(self) -> Job | None:
+        """What is measured next; a check waits until references are made."""
+        able = (j for j in self._compiled if "inputs" not in j.left or not self._refers(j.problem))
+        return min(able, key=lambda job: job.batch, default=None)
+
+    def _referring(self) -> list[Order]:
+        """The references that are made now."""
+        return [each for each in self._owners.values() if isinstance(each, Order) and each.aside]
+
+    def _refers(self, problem: str) -> bool:
+        """Whether references of a problem are going to be made aside."""
+        orders = (*self._asides, *self._referring())
+        return any(order.request.get("problem", "") == problem for order in orders)
 
     def _change_measurer(self) -> None:
         """Let the one that stands by measure when the other is being set up again."""
@@ -366,7 +395,7 @@ class Engine(Asking):
 
     def _hurry(self) -> None:
         """Wait less long for compilations when there is nothing else to do."""
-        if self._waiting or self._compiled or self._orders or self.measurer.busy:
+        if self._waiting or self._following() or self._orders or self.measurer.busy:
             return
         limit = self._pace.stalled_limit()
         for worker in self.compilers:
@@ -376,10 +405,12 @@ class Engine(Asking):
 
     def _prepare(self) -> None:
         """Tell the measuring worker what comes next, so that it has it built by then."""
-        if not self.limits.overlap or not self._compiled or not self.measurer.busy:
+        if not self.limits.overlap or not self.measurer.busy:
             return
-        following = min(self._compiled, key=lambda job: job.batch)
-        if following is not self._prepared and following.code not in self.by_code:
+        following = self._following()
+        if following is None or following is self._prepared:
+            return
+        if following.code not in self.by_code:
             self._prepared = following
             self.measurer.prepare(following.described)
 
@@ -449,11 +480,27 @@ class Engine(Asking):
         outcome = replace(outcome, resources={**job.resources, **outcome.resources})
         if outcome.status is Status.OK:
             self._pace.measured(job, seconds)
-            if reply.message.get("open"):
-                job.measured, job.op = outcome, "compile_more"
-                self._waiting.appendleft(job)
+            self._note_fastest(job, outcome)
+            left = reply.message.get("open")
+            if left:
+                self._leave_open(job, outcome, tuple(left))
                 return
         self._known(job, outcome)
+
+    def _note_fastest(self, job: Job, outcome: Outcome) -> None:
+        """What others need not be much slower than to be given up, whatever may be left open."""
+        if outcome.seconds is not None:
+            fastest = self._fastest.get(job.problem, outcome.seconds)
+            self._fastest[job.problem] = min(fastest, outcome.seconds)
+
+    def _leave_open(self, job: Job, outcome: Outcome, left: tuple[str, ...]) -> None:
+        """A candidate comes to `outcome` if it passes what is left."""
+        job.measured, job.left, job.op = outcome, left, "check"
+        if "sizes" in left:
+            job.op = "compile_more"
+            self._waiting.appendleft(job)
+        else:
+            self._compiled.append(job)
 
     def _known(self, job: Job, outcome: Outcome) -> None:
         """Of a candidate everything has been found out."""

@@ -130,6 +130,7 @@ class Job:
     Attributes:
         op: what the worker that it waits for is asked to do.
         measured: what it comes to if it passes the checks that are open.
+        left: of these checks, `inputs` that are difficult and `sizes` other than its own.
     """
 
     batch: int
@@ -141,6 +142,7 @@ class Job:
     resources: dict[str, float] = field(default_factory=dict[str, float])
     op: str = "compile"
     measured: Outcome | None = None
+    left: tuple[str, ...] = ()
 
     @property
     def same(self) -> str:
@@ -162,7 +164,7 @@ class Job:
 @dataclass(slots=True, eq=False)
 class Order:
     """A request as it is, and what takes the reply: to the measuring worker, or to any that
-    compiles; `aside`, to one of few when there is nothing to compile."""
+    compiles; `aside`, to one of few."""
 
     request: Message
     limit: float

@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from tedsl.autotune.measure.bench import NEAR, Bench, UnfinishedError
+from tedsl.autotune.measure.bench import NEAR, Bench, Finding, UnfinishedError
 from tedsl.autotune.measure.pruning import Tiers, estimates
 from tedsl.autotune.measure.reference_cache import References
 from tedsl.autotune.search_space.problem import Problem
@@ -191,8 +191,10 @@ class TuneSession:
         kernel = self.kernel(request)
         bench = self._bench()
         built = time.perf_counter()
+        known = [each for each in (request.get("bound"), request.get("fastest")) if each]
+        fastest = min(known, default=None)
         try:
-            finding = bench.check(kernel, request.get("bound"))
+            finding = bench.check(kernel, fastest)
         except UnfinishedError as error:  # the device is busy with it until this process ends
             parts = {"build": built - begin, "device": time.perf_counter() - built}
             reason = f"longer than {error.seconds:.3g} s"
@@ -200,23 +202,14 @@ class TuneSession:
             return {**failed, "text": "a single run has not ended", "parts": parts}
         checked = resumed = time.perf_counter()
         samples: list[float] = []
-        open_still, closely = False, dict[str, float]()
+        left, closely = list[str](), dict[str, float]()
         if finding is None:
             self._wait_for_builder()
             resumed = time.perf_counter()
-            bound = request.get("bound")
-            samples = bench.time(kernel, bound)
-            near = bound is None or statistics.median(samples) <= NEAR * bound
-            if near or request.get("closely"):
+            samples = bench.time(kernel, fastest)
+            if _may_win(request, statistics.median(samples)):
                 closely = {"closely": 1.0}
-                finding = bench.check_rows(kernel)
-                if finding is None:  # what timing has left there, or would leave in the next call
-                    calls = CALLS if request.get("closely") else 1
-                    _, finding = bench.verify(kernel, calls)
-                open_still = finding is None and bench.is_open(kernel, str(request["key"]))
-                if open_still and not request.get("apart"):
-                    finding = bench.check_elsewhere(kernel, str(request["key"]))
-                    open_still = False
+                finding, left = self._check_closely(bench, kernel, request)
         waited = resumed - checked
         device = time.perf_counter() - built - waited
         parts = {"build": built - begin, "wait": waited, "device": device}
@@ -224,18 +217,37 @@ class TuneSession:
             found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
             return {**found, "parts": parts}
         found = {"status": "ok", "samples": samples, "parts": parts, "resources": closely}
-        if open_still:
-            return {**found, "open": True}
+        if left:
+            return {**found, "open": left}
         self._keep_right(request)
         return found
 
+    def _check_closely(
+        self, bench: Bench, kernel: Kernel, request: Message
+    ) -> tuple[Finding | None, list[str]]:
+        """The closer checks of a candidate that may win, and what of them is left for later: inputs
+        for which references are still being made, sizes that it is not compiled for yet."""
+        key, left = str(request["key"]), list[str]()
+        if request.get("referring") and not bench.has_rows():
+            left.append("inputs")
+        if request.get("apart") and bench.is_open(kernel, key):
+            left.append("sizes")
+        finding = None if "inputs" in left else bench.check_rows(kernel)
+        if finding is None:  # what timing has left there, or would leave in the next call
+            _, finding = bench.verify(kernel, CALLS if request.get("closely") else 1)
+        if finding is None and "sizes" not in left:
+            finding = bench.check_elsewhere(kernel, key)
+        return finding, left
+
     def check(self, request: Message) -> Message:
-        """The checks at other sizes, of a candidate that has been measured and left them open."""
+        """What is `left` of the closer checks of a candidate that has been measured."""
         begin = time.perf_counter()
         kernel, bench = self.kernel(request), self._bench()
         self._wait_for_builder()
         built = time.perf_counter()
-        finding = bench.check_elsewhere(kernel, str(request["key"]))
+        finding = bench.check_rows(kernel) if "inputs" in request["left"] else None
+        if finding is None:
+            finding = bench.check_elsewhere(kernel, str(request["key"]))
         parts = {"build": built - begin, "device": time.perf_counter() - built}
         if finding is not None:
             found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
@@ -356,6 +368,12 @@ class TuneSession:
         if self.bench is None:
             raise InternalError("a compiling worker was asked to measure")
         return self.bench
+
+
+def _may_win(request: Message, seconds: float) -> bool:
+    """Whether a candidate goes through the closer checks."""
+    bound = request.get("bound")
+    return bound is None or seconds <= NEAR * bound or bool(request.get("closely"))
 
 
 def open_session(setup: Message) -> TuneSession:

@@ -57,9 +57,9 @@ class Pace:
     def measure_limit(self, job: Job, *, settled: bool) -> float:
         """Five times what nearly all measurements of a problem took, once some have been seen; more
         for the first of a worker, which wakes the device and makes the inputs, and for a check,
-        which may be the first at its sizes."""
+        which may be the first at its sizes, or with inputs that have to be brought there."""
         times = self._measured.get(job.problem, [])
-        if not times:
+        if not times or "inputs" in job.left:
             return self.limits.measure
         if len(times) < FEW or not settled or job.measured is not None:
             return min(self.limits.measure, max(FIRST_FLOOR, 10 * max(times)))

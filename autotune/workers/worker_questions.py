@@ -23,8 +23,10 @@ from tedsl.backends.processes.pool import Message, Pool, Reply, Worker
 Encode = Callable[[Candidate], Message]
 DESCRIBED = 8
 """Candidates that a worker describes at a time."""
-ASIDE = 6
-"""Of so many compiling workers one may make references."""
+ASIDE = 3
+"""Of so many compiling workers one may make references: nothing can win before they are made."""
+SEVERAL = 6
+"""Fewer compiling workers have no time for that."""
 
 
 class Asking:
@@ -127,7 +129,7 @@ class Asking:
         where the device is another (on the CPU that would disturb what is measured) and they are
         many; what they are when they are made."""
         found: list[Future[Message]] = []
-        for kind in kinds if self.limits.overlap and len(self.compilers) >= ASIDE else ():
+        for kind in kinds if self.limits.overlap and len(self.compilers) >= SEVERAL else ():
             found.append(Future())
             request: Message = {"op": "refer", "kind": kind, **problem}
             take = partial(_understand, found[-1])

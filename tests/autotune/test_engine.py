@@ -199,6 +199,37 @@ def test_references_are_made_while_the_first_candidates_are_tried(make: Make, tm
     assert all(when < begun + 1.0 for what, _, when, _ in log if what == "measured")
 
 
+def test_difficult_inputs_wait_for_their_references_and_the_device_does_not(
+    make: Make, tmp_path: Path
+):
+    with make(workers=6, overlap=True) as engine:
+        engine.refer(("rows", "masked", "huge"))
+        engine.begin(0, [candidate(0, rows="right"), candidate(1, rows="wrong", time=0.1)])
+        engine.begin(1, [candidate(n, measure=0.1) for n in range(2, 5)])
+        found = take(engine, 5)
+    log = read_log(tmp_path / "log")
+    when = {(what, key): at for what, key, at, _ in log}
+    made = max(at for (what, _), at in when.items() if what == "referred")
+    assert max(when["measured", str(n)] for n in range(5)) < made < when["check", "0"]
+    assert max(when["refer", kind] for kind in ("rows", "masked")) < when["measured", "4"]
+    right, wrong = found[0, 0], found[0, 1]
+    assert right is not None
+    assert (right.status, right.seconds) == (Status.OK, 1.0)
+    assert wrong is not None
+    assert (wrong.status, wrong.seconds) == (Status.WRONG, None)
+
+
+def test_a_reference_that_nobody_makes_is_not_waited_for(make: Make, tmp_path: Path):
+    with make(workers=6, overlap=True) as engine:
+        made = engine.refer(("rows:segfault",))
+        engine.begin(0, [candidate(0, rows="right", measure=0.5)])
+        (found,) = take(engine, 1).values()
+        assert made[0].result() == {}
+    assert found is not None
+    assert found.status is Status.OK
+    assert not any(what == "referred" for what, *_ in read_log(tmp_path / "log"))
+
+
 def test_few_workers_have_no_time_for_references(make: Make, tmp_path: Path):
     with make(workers=2, overlap=True) as engine:
         engine.refer(("random", "rows"))

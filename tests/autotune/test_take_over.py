@@ -90,6 +90,42 @@ def test_what_compiles_makes_references_for_what_measures(
     assert all(session.bench.stand.wanted[kind] for kind in (*KINDS, *ADVERSE))
 
 
+def test_difficult_inputs_are_left_while_their_references_are_made(tmp_path: Path):
+    session = session_in(tmp_path)
+    request = {"key": "one", "decisions": {}, "referring": True}
+    found = session.measure(request)
+    assert (found["status"], found["open"]) == ("ok", ["inputs"])
+    assert session.bench is not None
+    assert not set(ADVERSE) & set(session.bench.stand.wanted)
+    assert not (tmp_path / RIGHT).exists()
+    assert session.check({**request, "left": ["inputs"]})["status"] == "ok"
+    assert set(ADVERSE) <= set(session.bench.stand.wanted)
+    assert (tmp_path / RIGHT).exists()
+    assert "open" not in session.measure({**request, "key": "two"})
+
+
+def test_what_is_wrong_for_difficult_inputs_alone_is_found_when_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    session = session_in(tmp_path)
+    assert session.bench is not None
+    right = session.bench.stand.arena.wrong
+
+    def wrong(guarded: Any, wanted: Any, name: str) -> str | None:
+        masked = session.bench is not None and wanted in session.bench.stand.wanted.get(
+            "masked", ()
+        )
+        return "y[0] is wrong" if masked else right(guarded, wanted, name)
+
+    monkeypatch.setattr(session.bench.stand.arena, "wrong", wrong)
+    request = {"key": "one", "decisions": {}, "referring": True}
+    assert session.measure(request)["status"] == "ok"
+    found = session.check({**request, "left": ["inputs"]})
+    assert (found["status"], found["reason"]) == ("wrong", "wrong output")
+    assert "masked inputs: y[0] is wrong" in found["text"]
+    assert not (tmp_path / RIGHT).exists()
+
+
 def test_a_reference_that_another_process_makes_is_waited_for(tmp_path: Path):
     workload = Workload.of(row())
     size = Extents(workload, {})

@@ -53,7 +53,9 @@ class Timed:
 
     def refer(self, request: Message) -> Message:
         self.note("refer", request["kind"])
+        Faults({"fault": request["kind"].partition(":")[2]})
         time.sleep(1.0)
+        self.note("referred", request["kind"])
         return {"status": "ok"}
 
     def compile(self, request: Message) -> Message:
@@ -74,7 +76,11 @@ class Timed:
         time.sleep(seconds)
         self.note("measured", request["key"])
         found = {"status": "ok", "samples": [float(wishes.get("time", 1.0))] * 3}
-        return {**found, "open": True} if wishes.get("open") and request.get("apart") else found
+        if wishes.get("rows"):
+            return {**found, "open": ["inputs"]} if request.get("referring") else found
+        return (
+            {**found, "open": ["sizes"]} if wishes.get("open") and request.get("apart") else found
+        )
 
     def compile_more(self, request: Message) -> Message:
         self.note("compile_more", request["key"])
@@ -86,7 +92,8 @@ class Timed:
 
     def check(self, request: Message) -> Message:
         self.note("check", request["key"])
-        if request["decisions"].get("open") == "wrong":
+        assert request["left"] == (["inputs"] if request["decisions"].get("rows") else ["sizes"])
+        if "wrong" in (request["decisions"].get("open"), request["decisions"].get("rows")):
             return {"status": "wrong", "reason": "wrong output", "text": "at n=7: y[0] is 1, not 2"}
         return {"status": "ok"}
 

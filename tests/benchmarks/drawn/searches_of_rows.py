@@ -1,6 +1,6 @@
 """Short searches of drawn rows, each in a fresh process with empty caches: what is done when.
 
-    python tests/benchmarks/drawn/searches_of_rows.py --count 12 --seed 311128 --seconds 20 --out DIR
+    python tests/benchmarks/drawn/searches_of_rows.py --count 12 --seconds 20 --out DIR
     python tests/benchmarks/drawn/searches_of_rows.py --target cpu --scale cpu --count 4 --out DIR
 
 For each row: the seconds of what comes before the search (imports, the trace), each phase of the
