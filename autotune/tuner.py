@@ -10,9 +10,8 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from tedsl.autotune.closing import Closing
@@ -39,6 +38,7 @@ from tedsl.autotune.report.report import failures, reasons, summary
 from tedsl.autotune.search.portfolio import CHOSEN_FROM, Batch, Search
 from tedsl.autotune.search_space.problem import Problem
 from tedsl.autotune.search_space.space import Candidate, Decisions, Rejected, Space
+from tedsl.autotune.under_way import Flight, UnderWay
 from tedsl.autotune.workers.device_lock import DeviceLock
 from tedsl.autotune.workers.interrupt import Interrupts
 from tedsl.autotune.workers.local_executor import Engine
@@ -61,16 +61,6 @@ CHOSEN_ON_CPU = 64
 DEPTH = 3
 """Batches under way at once on a GPU: one is measured, one is compiled, one is thought of."""
 WARM = 4
-
-
-@dataclass(slots=True, eq=False)
-class _Flight:
-    """A batch under way, with the outcomes that have come."""
-
-    batch: Batch
-    known: list[Outcome | None]
-    missing: int
-    outcomes: list[Outcome | None]
 
 
 class Tuner:
@@ -382,17 +372,17 @@ class Tuner:
     def _rounds(self, engine: Trier) -> Generator[None]:
         """Keep batches under way until the search or the time is over.  The first is begun whatever
         the time; nothing is waited for after the latest."""
-        under_way: deque[_Flight] = deque()
+        under_way = UnderWay()
         try:
             while True:
-                while len(under_way) < self.search.depth and not (
+                while len(under_way.flights) < self.search.depth and not (
                     self.time.is_over and not self.ledger.is_empty
                 ):
                     batch = self.search.ask(self.time.thinking())
                     if batch is None:
                         break
-                    under_way.append(self._launch(engine, batch))
-                if not under_way or not self._land(engine, under_way):
+                    under_way.flights.append(self._launch(engine, batch))
+                if not self._land(engine, under_way):
                     return
                 yield
         finally:
@@ -400,10 +390,10 @@ class Tuner:
             come = engine.drain() if isinstance(engine, (Engine, SharedEngine)) else []
             for done in (*come, *kept):
                 self._take(done, under_way)
-            for flight in under_way:
+            for flight in under_way.flights:
                 self.search.tell(flight.batch, flight.outcomes)
 
-    def _launch(self, engine: Trier, batch: Batch) -> _Flight:
+    def _launch(self, engine: Trier, batch: Batch) -> Flight:
         """Give a batch to the engine; the default is measured whatever the budget."""
         candidates = batch.candidates
         known = self._recorded(candidates)
@@ -416,27 +406,36 @@ class Tuner:
             deadline=self.time.end,
             at_least=0 if batch.first else 1,
         )
-        return _Flight(batch, known, len(candidates), [None] * len(candidates))
+        return Flight(batch, known, len(candidates), [None] * len(candidates))
 
-    def _land(self, engine: Trier, under_way: deque[_Flight]) -> bool:
-        """Take outcomes until the oldest batch is whole, and tell the search; false when the time
-        did not suffice."""
-        while under_way[0].missing:
+    def _land(self, engine: Trier, under_way: UnderWay) -> bool:
+        """Take outcomes until the oldest batch is whole, or need not be waited for, and tell the
+        search; false when there is none, or the time did not suffice."""
+        while under_way.missing and not (under_way.flights and self._lands(under_way)):
             done = engine.wait_until(self.time.latest)
             if done is None:
                 return False
             self._take(done, under_way)
-        flight = under_way.popleft()
+        if not under_way.flights:
+            return False
+        flight = under_way.land()
         self.search.tell(flight.batch, flight.outcomes)
         return True
 
-    def _take(self, done: Done, under_way: deque[_Flight]) -> None:
+    def _lands(self, under_way: UnderWay) -> bool:
+        """Whether the oldest batch is waited for no more."""
+        if not under_way.flights[0].missing:
+            return True
+        hurries = self.time.end is not None and not self.time.is_over and self.search.depth > 1
+        return hurries and under_way.has_few(self.search.batch)
+
+    def _take(self, done: Done, under_way: UnderWay) -> None:
         """Note and record what became of a candidate."""
         self.ledger.keep(done)
         if done.again:
             self._correct(done, under_way)
             return
-        flight = next((f for f in under_way if f.batch.number == done.batch), None)
+        flight = under_way.of(done.batch)
         if flight is None or flight.outcomes[done.position] is not None:
             return
         flight.missing -= 1
@@ -446,6 +445,8 @@ class Tuner:
             number = flight.batch.first + done.position
             recorded = done.outcome is flight.known[done.position]
             self.narrator.tried(number, candidate, done.outcome, self.timeline, recorded=recorded)
+            if flight in under_way.late:
+                self.search.tell_late(flight.batch, done.position, done.outcome)
 
     def _built(self, built: Built) -> None:
         """A candidate is compiled."""
@@ -453,7 +454,7 @@ class Tuner:
         if found is not None:
             self.narrator.compiled(found[0], built.code, built.resources)
 
-    def _correct(self, done: Done, under_way: deque[_Flight]) -> None:
+    def _correct(self, done: Done, under_way: UnderWay) -> None:
         """Take a second outcome of a candidate in place of its first."""
         outcome, found = done.outcome, self.ledger.find(done.batch, done.position)
         if outcome is None or found is None:

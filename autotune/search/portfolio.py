@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -264,6 +265,12 @@ class Search:
             if outcome is not None:
                 self.done.append(Trial(number, candidate, outcome))
         self._told.append((batch, full))
+
+    def tell_late(self, batch: Batch, position: int, outcome: Outcome) -> None:
+        """The outcome of a candidate of a batch that was told of without it."""
+        trial = Trial(batch.first + position, batch.candidates[position], outcome)
+        insort(self.done, trial, key=lambda each: each.number)
+        self._learnt.append((batch.rows[position], outcome))
 
     def _learn(self) -> None:
         """Take in the batches that the next one may depend on.
