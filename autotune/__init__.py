@@ -6,7 +6,8 @@ the search itself, its database and its displays are loaded at the first call.
 In the order in which a search passes through them:
 
 - `frontend`: what a user gives, and what comes back
-- `tuner`: one search; `closing`: how it ends; `multi`: several sizes or problems in one
+- `tuner`: one search; `under_way`: its batches; `closing`: how it ends; `multi`: several sizes or
+  problems in one
 - `search_space`: what there is to choose; `search`: which candidates to try
 - `workers`, `cluster`: processes and devices that try them; `measure`: what is done there
 - `outcome`: what a trial gave; `records`: kept for the next search

@@ -28,7 +28,7 @@ ROUNDS_AHEAD = 2
 MANY_KNOBS = 24
 """Of a function that meets more, a random candidate differs from the default in some alone: to draw
 them all takes a run of the function for every few, since each draw changes what the others are."""
-MOST_CHANGES = 8
+MOST_CHANGES = 4
 """How many these are at most."""
 
 

@@ -6,6 +6,8 @@ import pytest
 from toy_spaces import Recorder, tiles, toy
 
 from tedsl.autotune.search_space.space import (
+    MANY_KNOBS,
+    MOST_CHANGES,
     Candidate,
     Rejected,
     canonical,
@@ -37,6 +39,26 @@ def test_samples_reach_every_branch():
     assert {s.decisions["fuse"] for s in legal} == {"inline", "root", "attach"}
     assert {s.decisions["at"] for s in legal if "at" in s.decisions} == {0, 1, 2}
     assert any(isinstance(s, Rejected) and s.reason.startswith("vectorize") for s in samples)
+
+
+def test_of_many_knobs_some_are_drawn_with_one_run_of_the_function():
+    made = list[int]()
+
+    def wide(s: Recorder) -> None:
+        made.append(len(s.decisions))
+        for number in range(MANY_KNOBS + 1):
+            s.knob(f"k{number}", (0, 1, 2))
+
+    space = toy(wide)
+    default = space.default()
+    rng = random.Random(0)
+    changed = list[int]()
+    for _ in range(100):
+        found = space.sample(rng)
+        assert isinstance(found, Candidate)
+        changed.append(difference(found, default))
+    assert set(changed) == set(range(1, MOST_CHANGES + 1))
+    assert len(made) <= 101
 
 
 def test_choices_that_depend_on_earlier_choices():
