@@ -136,7 +136,7 @@ class Elsewhere(Protocol):
 
     @property
     def width(self) -> int:
-        """How many of them would answer at once; 0 while there are none."""
+        """How many of them would answer at once; 0 while all have other things to do."""
         ...
 
     def realise(self, wanted: Sequence[Decisions]) -> Sequence[Candidate | Rejected | None]:

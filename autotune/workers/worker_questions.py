@@ -25,6 +25,8 @@ DESCRIBED = 8
 """Candidates that a worker describes at a time."""
 ASIDE = 3
 """Of so many compiling workers one may make references: nothing can win before they are made."""
+SOON = 5.0
+"""Seconds in which others say what decisions lead to."""
 SEVERAL = 6
 """Fewer compiling workers have no time for that."""
 
@@ -80,18 +82,20 @@ class Asking:
 
     @property
     def width(self) -> int:
-        """How many compiling workers have begun to work."""
+        """How many compiling workers have nothing to do: the others may compile for long."""
         if self._stop.is_set():
             return 0
-        return sum(worker.has_served for worker in self.compilers)
+        return sum(worker.has_served and not worker.busy for worker in self.compilers)
 
     def realise(self, wanted: Sequence[Decisions]) -> list[Candidate | Rejected | None]:
-        """What decisions lead to, asked of the compiling workers; None for what they could not say.
+        """What decisions lead to, asked of the compiling workers; None for what they could not say,
+        or not soon: whoever asks waits for all of it.
 
         Only for the rules: of a user's function workers know nothing.
         """
         share = max(1, -(-len(wanted) // max(1, self.width)))
-        found = self._shared("realise", "wanted", [dict(each) for each in wanted], share, None)
+        until = time.monotonic() + SOON
+        found = self._shared("realise", "wanted", [dict(each) for each in wanted], share, until)
         return [None if one is None else read_found(one) for one in found]
 
     def _shared(
