@@ -84,7 +84,8 @@ def evolve(view: View) -> int | None:
 
 def far(view: View, picks: int = 1) -> int | None:
     """Of a few random rows, the one that differs most from all tried; with `picks` to come."""
-    rows = [row for row in view.draw(DRAWS, picks * DRAWS) if row not in view.taken]
+    ahead = view.catalogue.pool(picks * DRAWS)
+    rows = [row for row in view.draw(DRAWS, ahead) if row not in view.taken]
     if not rows:
         return None
     known = [*view.tried[-RECENT:].tolist(), *view.waiting]

@@ -307,14 +307,14 @@ class Engine(Asking):
         """Hand out work to idle workers; True when only the device's lock stands in the way."""
         self._drop_late()
         for worker in sorted(self.compilers, key=lambda w: w.process is None or w.setting_up):
-            if self._questions and not worker.busy:
-                order = self._questions.popleft()
-                limit = min(order.limit, order.until - time.monotonic())
-                self._submit(worker, order.request, limit, order)
             most = max(1, len(self.compilers) // ASIDE)
             if self._asides and not worker.busy and len(self._referring()) < most:
                 order = self._asides.popleft()
                 self._submit(worker, order.request, order.limit, order)
+            if self._questions and not worker.busy:
+                order = self._questions.popleft()
+                limit = min(order.limit, order.until - time.monotonic())
+                self._submit(worker, order.request, limit, order)
             if self._waiting and not worker.busy:
                 job = self._waiting.popleft()
                 limit = self._pace.compile_limit(settled=worker.settled)
