@@ -18,7 +18,7 @@ from tedsl.schedules.analysis.nests import (
     plain,
     same_axes,
 )
-from tedsl.schedules.analysis.views import View, definitions, extent_of
+from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.inline import Size, body_size, name_of
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp
@@ -232,6 +232,9 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     root = view[group.root].axes
     contracts = contraction(view[inner], masked, grouped=True) is not None
     rows = root if contracts or group.rows is None else group.rows
+    # What is folded at once, beside the rows, has a tile: with a size of its own.
+    if volume([axis for axis in root if not among(axis, rows)]) is None:
+        rows = root
     new = replace(group, inner=[*group.inner, inner], rows=rows, contracts=contracts, regions=[])
     axes = dict(zip(view[inner].axes, root, strict=True))
     new.axes = {group.root: {a: a for a in root}, inner: axes}
