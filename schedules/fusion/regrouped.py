@@ -18,7 +18,7 @@ from tedsl.schedules.analysis.nests import contraction, is_reduction
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.tensor.tensor import ComputeOp
+from tedsl.tensor.tensor import ComputeOp, Operation
 
 
 def regroup_rows(s: Schedule, names: Sequence[str]) -> None:
@@ -40,17 +40,17 @@ def _steps(view: View, op: ComputeOp, axis: Axis) -> list[int]:
     """How far apart in `axis` the parts lie at which folds are read, the largest first; none where
     they are no parts of one another."""
     extent = extent_of(axis)
-    if extent is None or (is_reduction(op) and contraction(op) is not None):
-        return []
     own = is_reduction(op)
+    if extent is None or (own and contraction(op, masked=True, grouped=True) is not None):
+        return []
     rows = [read for read in reads_of(op) if own or _is_fold(view, read.tensor.op)]
     steps = {step for read in rows for index in read.indices for step in _taken(index, axis)}
     found = sorted(steps - {1, extent}, reverse=True)
     return found if all(a % b == 0 for a, b in pairwise([extent, *found])) else []
 
 
-def _is_fold(view: View, op: object) -> bool:
-    name = view.names.get(op)  # type: ignore[call-overload]
+def _is_fold(view: View, op: Operation) -> bool:
+    name = view.names.get(op)
     return name is not None and is_reduction(view[name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import rule_cases as c
@@ -19,7 +20,7 @@ GPU = "cuda:sm_90"
 EPS = 1e-5
 
 
-def squares(x: Tensor, rows: tuple[int, ...], width: int, at: Callable[..., object]) -> Tensor:
+def squares(x: Tensor, rows: tuple[int, ...], width: int, at: Callable[..., Any]) -> Tensor:
     k = te.reduce_axis((0, width), name="k")
     return te.compute(rows, lambda *i: te.sum(x[at(*i, k)] * x[at(*i, k)], axis=k), name="m")
 
