@@ -294,6 +294,8 @@ class Tuner:
                 verdict = self._closing(engine).run() or self._unmeasured()
             except (KeyboardInterrupt, TuneError) as error:
                 verdict = self._cut_short(error)
+            finally:
+                self.interrupts.hold()  # until nothing is claimed
             measured = verdict is None or verdict.winner.outcome.seconds is not None
             if measured and not self.interrupted:
                 state = "exhausted" if self.search.exhausted else "done"
@@ -309,6 +311,7 @@ class Tuner:
             self.records.finish(self.ledger.run, state, key, count)
             why = self.search.stopped.value if self.search.stopped else ""
             self.narrator.finished(state, why, done, winner, self.timeline)
+        self.interrupts.heed()
         return self._result(verdict)
 
     def _closing(self, engine: Trier) -> Closing:

@@ -10,13 +10,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tune_program
 
+import tedsl as te
+from tedsl.autotune import tune
+from tedsl.autotune.records.database import Records
 from tedsl.autotune.report.events import Event, Tried, event_of
-from tedsl.autotune.workers.interrupt import INSISTENT, Interrupts
+from tedsl.autotune.workers.interrupt import DESPERATE, INSISTENT, Interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +61,21 @@ def test_a_press_is_a_request_and_the_third_is_no_longer():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         press()
+
+
+def test_held_presses_are_heeded_later():
+    with Interrupts() as interrupts:
+        interrupts.hold()
+        press(INSISTENT)
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            interrupts.heed()
+        interrupts.heed()
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            press()
+        press()  # what that left ends in peace
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            press()  # but nobody has to wait for its end
+        assert interrupts.presses == DESPERATE
 
 
 def test_a_programs_own_handler_stays():
@@ -245,3 +265,33 @@ def test_who_insists_is_let_out_at_once_and_nothing_is_lost(start: Start):
     while program.left_running() and time.monotonic() < end:
         time.sleep(0.05)
     assert program.left_running() == []
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("before", [0, 2])
+def test_claims_are_released_whoever_insists_meanwhile(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The third press comes just before they are, or just after."""
+    finish, claimed = Records.finish, list[int]()
+
+    def pressing(records: Records, *given: Any) -> None:
+        press(before)
+        claimed.extend(sql.execute("SELECT count(*) FROM claims").fetchone())
+        finish(records, *given)
+        press(2 - before)
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Tried) and event.number == 3:
+            press()
+
+    monkeypatch.setattr(Records, "finish", pressing)
+    path = tmp_path / "r.sqlite"
+    x = te.placeholder((tune_program.N,), "float32", name="x")
+    y = te.compute(x.shape, lambda i: x[i] * x[i] + 1.0, name="y")
+    with closing(sqlite3.connect(path)) as sql:
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            tune(y, "cpu", trials=50, records=path, schedule=tune_program.schedule, events=hear)
+        assert sql.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
+        assert sql.execute("SELECT count(*) FROM claims").fetchone() == (0,)
+    assert claimed[0] > 0
