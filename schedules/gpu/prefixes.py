@@ -58,7 +58,7 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     """Make the scan `name` a prefix, if its steps combine terms in any order; False if they do not,
     and it is still a scan.
 
-    The knob `NAME.block` is how many steps a tile has, 0 for all of them.
+    The knob `NAME.steps` is how many a tile has, 0 for all of them.
     """
     op = s[name].op
     if not isinstance(op, ScanOp):
@@ -79,7 +79,7 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     choices = [n for n in BLOCKS if n <= 2 * usual and (steps is None or n < steps)]
     if steps is not None and steps <= most:
         choices = [0, *choices]
-    block = pick(s, f"{name}.block", choices, 0 if whole else usual, most)
+    block = pick(s, f"{name}.steps", choices, 0 if whole else usual, most)
     s.associative_scan(s[name], block or None, place)
     return True
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from agreeing import Oracle
+from agreeing import Oracle, interpreted
 from drawn_schedules import schedules
 from hypothesis import given, note, seed, settings
-from pairs import check_pair, interpreted, lowered
+from pairs import check_pair, lowered
 from scan_strategies import recurrences
 
 from tedsl.schedules import default_schedule

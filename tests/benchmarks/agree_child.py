@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 WORKER = Path(__file__).with_name("agree_worker.py")
-LIMITS = {"start": 300.0, "build": 120.0, "compile": 240.0, "run": 60.0, "reference": 120.0}
+LIMITS = {
+    **{"start": 300.0, "reference": 120.0, "interpret": 8.0},
+    **{"build": 120.0, "compile": 240.0, "run": 60.0},
+}
 """Seconds that a step may take; one that is not named, a minute."""
 SLOW = 4.0
 """What Triton's interpreter takes longer."""

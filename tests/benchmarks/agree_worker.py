@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import numpy as np
-from agreeing import Oracle
+from agreeing import Oracle, interpreted
 from drawn_pairs import Pair, pair
 from every_kernel import VALUES, _largest_tile
 from failing_programs import program
@@ -46,7 +46,6 @@ from tedsl.ir.nodes import Module
 from tedsl.target import Target
 from tedsl.tensor.printer import print_graph
 
-STEPS = ("draw", "reference", "lower", "build", "compile", "run", "compare")
 MINUTES = 120.0
 """Seconds of compiling, as the model tells them, for which a schedule is too large to be tried."""
 ROOM = re.compile(
@@ -139,13 +138,16 @@ class Worker:
 
     def checked(self, drawn: Pair, schedule: te.Schedule) -> dict[str, Any]:
         """Build, run and compare."""
+        only = self.options.compile_only and self.target.is_triton
         try:
-            if self.options.compile_only and self.target.is_triton:
+            if only or self.options.check:
                 self.step("lower")
-                module = te.lower(schedule, self.target)
-                if _is_large(module):
+                module = te.lower(schedule, self.target, check=self.options.check)
+                if self.target.is_triton and _is_large(module):
                     return {"status": "large"}
-                if self.options.emit_only:
+                if self.options.check:
+                    self.interpret(drawn, module)
+                if self.options.emit_only and only:
                     self.step("emit")
                     read_by_triton(emit(module, self.target), self.target.arch or "sm_90")
                     return {"status": "right"}
@@ -156,6 +158,8 @@ class Worker:
         except (LowerError, BackendError) as error:
             status = "large" if TILE.search(told(error)) else "refused"
             return {"status": status, "message": told(error)}
+        except AssertionError as error:
+            return {"status": "wrong", "message": str(error)}
         if self.options.compile_only:
             return {"status": "right"}
         self.step("reference")
@@ -172,6 +176,13 @@ class Worker:
         except AssertionError as error:
             return {"status": "wrong", "message": str(error)}
         return {"status": "right"}
+
+    def interpret(self, drawn: Pair, module: Module) -> None:
+        """Run the loop IR, and compare."""
+        self.step("reference")
+        oracle = Oracle(drawn.case)
+        self.step("interpret")
+        oracle.compare(interpreted(module, drawn.case), "interpreted")
 
     def predicted(self, drawn: Pair, schedule: te.Schedule) -> dict[str, Any]:
         """The seconds of a call by the cost model."""
@@ -291,6 +302,7 @@ def main() -> int:
     parser.add_argument("--extents", default="small")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--emit-only", action="store_true")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--aligned", action="store_true")
     parser.add_argument("--cpus", default="", help="processors to keep to, with commas")
     options = parser.parse_args()

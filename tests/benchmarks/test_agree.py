@@ -59,7 +59,7 @@ for line in sys.stdin:
 
 
 def worker(target: str, **options: Any) -> Worker:
-    only = {"compile_only": False, "emit_only": False}
+    only = {"compile_only": False, "emit_only": False, "check": False}
     given = {"extents": "large", "aligned": False, **only, **options}
     return Worker(argparse.Namespace(target=target, **given), io.StringIO())
 

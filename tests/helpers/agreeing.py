@@ -9,6 +9,8 @@ from strategies import Case
 
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import Array
+from tedsl.ir.interp import run
+from tedsl.ir.nodes import Buffer, Module
 from tedsl.reference.reference import evaluate
 from tedsl.tensor.printer import operations
 from tedsl.tensor.tensor import Tensor
@@ -23,6 +25,15 @@ EPSILON = {
     DType.float32: 2.0**-23,
     DType.float64: 2.0**-52,
 }
+
+
+def interpreted(module: Module, case: Case) -> list[Array]:
+    """The module in the IR interpreter."""
+    by_name = {tensor.name: array for tensor, array in case.inputs.items()}
+    sizes = {var.name: value for var, value in case.sizes.items()}
+    arrays = {buffer: by_name[buffer.name] for buffer in module.inputs}
+    result: dict[Buffer, Array] = run(module, arrays, {v: sizes[v.name] for v in module.sizes})
+    return [result[buffer] for buffer in module.outputs]
 
 
 class Oracle:

@@ -2,7 +2,8 @@
 
 A family of primitives, which is a folder of `tedsl/scheduling/primitives`, and one of its own
 are drawn first, and one to four others; then a definition that suits them, which is one on which
-they are accepted; then up to twenty calls, most of them of these.
+they are accepted; then up to twenty calls, most of them of these.  An even focus draws the first
+one among all primitives alike, and a definition on which this one is accepted however seldom it is.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tedsl.scheduling.primitives.stage_handle import primitives_of
 CALLS = 20
 TRIES, SEARCHED = 3, 8
 """How often arguments are drawn for a call before it is given up, and for the first call."""
-DEFINITIONS = 6
-"""Of how many the one is taken on which the first primitives are accepted."""
+DEFINITIONS, MANY = 6, 24
+"""Of how many the one is taken on which the first primitives are accepted, and of an even focus."""
 
 
 def _families() -> dict[str, str]:
@@ -48,7 +49,10 @@ def online(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def split_online(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Also of what was made by one before."""
-    again(draw, s, stage, {"casts": True})
+    if draw(st.booleans()):
+        again(draw, s, stage, {"casts": True})
+    else:
+        fuse_chain(draw, s)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -74,12 +78,32 @@ def _drawn() -> dict[Primitive, tuple[str, ...]]:
 DRAWERS = _drawn()
 
 
-class Focus:
-    """The primitives, their families, and whether the rules schedule before them."""
+def _calling() -> dict[str, list[Primitive]]:
+    """What draws calls of each primitive: what is named for it, else all that it occurs in."""
+    named = {drawer.__name__: [drawer] for drawer in DRAWERS}
+    found = {
+        name: named.get(name) or [d for d in DRAWERS if name in _names(d.__code__)]
+        for name in sorted(FAMILIES)
+    }
+    return {name: drawers for name, drawers in found.items() if drawers}
 
-    def __init__(self, draw: Draw) -> None:
+
+CALLING = _calling()
+
+
+class Focus:
+    """The primitives, their families, and whether the rules schedule before them.
+
+    Args:
+        draw: draws them.
+        even: the first one among all primitives alike, not among families.
+    """
+
+    def __init__(self, draw: Draw, even: bool = False) -> None:
+        self.wanted: str = draw(st.sampled_from(list(CALLING))) if even else ""
         family = draw(st.sampled_from(sorted(set(FAMILIES.values()))))
-        first = draw(st.sampled_from([d for d, own in DRAWERS.items() if family in own]))
+        suited = CALLING.get(self.wanted) or [d for d, own in DRAWERS.items() if family in own]
+        first = draw(st.sampled_from(suited))
         self.drawers = [first, *_several(draw, [d for d in DRAWERS if d is not first], 1, 4)]
         self.families = tuple(sorted({each for d in self.drawers for each in DRAWERS[d]}))
         self.by_rules = draw(st.integers(0, 2)) == 2
@@ -92,11 +116,18 @@ class Focus:
     def accepted(self, schedule: Schedule, drawer: Primitive, but: Set[str] = frozenset()) -> bool:
         """Whether a call was, and not only what prepares it."""
         name, made = drawer.__name__, attempt(self.draw, schedule, drawer, but)
+        if self.wanted and drawer is self.drawers[0]:
+            return self.wanted in made
         return name in made if name in FAMILIES else bool(made)
+
+    @property
+    def definitions(self) -> int:
+        """How many are tried."""
+        return MANY if self.wanted else DEFINITIONS
 
     def suits(self, schedule: Schedule) -> list[bool]:
         """Call each once, as soon as arguments are found that are accepted; which were not, of
-        which the first counts most."""
+        which the first counts most, and in an even focus alone."""
         missed: list[bool] = []
         for drawer in self.drawers:
             found = False
@@ -106,6 +137,8 @@ class Focus:
                 if found := self.accepted(schedule, drawer):
                     break
             missed.append(not found)
+            if self.wanted and missed[0]:
+                break
         return missed
 
     def call(self, schedule: Schedule) -> None:

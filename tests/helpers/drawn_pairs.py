@@ -14,12 +14,12 @@ from unittest.mock import patch
 import choices as st
 from choices import Draw, Recorder
 from drawn_chains import chain_schedules, chains
-from drawn_focus import DEFINITIONS, Focus
+from drawn_focus import Focus
 from drawn_matrices import matrices
 from drawn_schedules import attempt, schedules, tensorize
 from guarded import Form
-from scan_strategies import recurrences
-from strategies import LARGE, SMALL, Case, computes, products
+from scan_strategies import prefixes, recurrences
+from strategies import LARGE, SMALL, Case, by_group, computes, products
 
 from tedsl.errors import ScheduleError
 from tedsl.schedules import schedule_for
@@ -56,7 +56,8 @@ def pair(
 
     Args:
         kind: "schedules" for drawn primitives, "rules" for default rules with drawn decisions,
-            "focused" for many calls of few primitives, after the rules or after nothing.
+            "focused" for many calls of few primitives, after the rules or after nothing, "even"
+            for the same with each primitive as often as any other among the first ones.
         target: what the rules schedule for.
         seed: of what is drawn.
         given: the numbers to draw instead.
@@ -66,8 +67,8 @@ def pair(
     """
     draw = Recorder(seed, given)
     large = draw(st.integers(0, 2)) == 2 if extents == "mixed" else extents == "large"
-    if kind == "focused":
-        return _focused(draw, cases(large, 2), target, aligned)
+    if kind in ("focused", "even"):
+        return _focused(draw, Focus(draw, kind == "even"), cases(large, 2), target, aligned)
     found = Pair(draw(cases(large)), noted=draw.noted)
     _called(draw, found, aligned)
     try:
@@ -89,20 +90,19 @@ def _called(draw: Draw, found: Pair, aligned: bool) -> None:
     found.forms = [Form()] * count if aligned else forms
 
 
-def _focused(draw: Recorder, cases: Any, target: str, aligned: bool) -> Pair:
+def _focused(draw: Recorder, focus: Focus, cases: Any, target: str, aligned: bool) -> Pair:
     """With the definitions after the primitives, which they are to suit."""
-    focus = Focus(draw)
     found = Pair(Case(), families=focus.families, noted=draw.noted)
     best = tried = found
     least: list[bool] | None = None
     try:
-        for _ in range(DEFINITIONS):
+        for _ in range(focus.definitions):
             tried = replace(found, case=draw(cases))
             tried.schedule = focus.start(tried.case, lambda c: by_rules(draw, c, target, {}))
             missed = focus.suits(tried.schedule)
             if least is None or missed < least:
                 best, least = tried, missed
-            if not any(missed):
+            if not any(missed[:1] if focus.wanted else missed):
                 break
         tried = best
         if tried.schedule is not None:
@@ -116,10 +116,11 @@ def _focused(draw: Recorder, cases: Any, target: str, aligned: bool) -> Pair:
 
 @st.composite
 def cases(draw: Draw, large: bool, share: int = 5) -> Case:
-    """A computation of any kind; of those with a generator of their own, one in `share` + 4."""
+    """A computation of any kind; of those with a generator of their own, one in `share` + 6."""
     sizes = LARGE if large else SMALL
     kinds: list[Any] = [computes(sizes=sizes)] * share
     kinds += [chains(large=large), matrices(large=large), recurrences(), products()]
+    kinds += [by_group(), prefixes()]
     return draw(draw(st.sampled_from(kinds)))
 
 

@@ -25,6 +25,7 @@ from tedsl.runtime.arguments.sizes import evaluate
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import runtime_sizes, tensors_read
+from tedsl.scheduling.plan.relations import fixed_extent
 from tedsl.scheduling.trace.replay import replay
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
@@ -176,6 +177,8 @@ def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def store_at(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Store an attached stage at a loop of a stage around it, as a window or not."""
+    if not stage.plan.placement.host and stage.legal_places() and draw(st.booleans()):
+        compute_at(draw, s, stage)
     hosts = [s[stage.plan.placement.host]] if stage.plan.placement.host else list(s.stages)
     while hosts[-1].plan.placement.host and len(hosts) < 4:
         hosts.append(s[hosts[-1].plan.placement.host])
@@ -501,17 +504,19 @@ def dot(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def tensorize(draw: Draw, s: Schedule, stage: Stage) -> None:
     """The inner loops of a product of its size, or of whatever the stage is, as a micro kernel."""
-    m, n, k = (draw(st.sampled_from((1, 2, 3, 4, 4))) for _ in range(3))
     reductions = [e for e in s.stages if isinstance(e.op, ComputeOp) and e.op.reduce_axis]
     stage = draw(st.sampled_from([stage, *reductions, *reductions]))
     leaves = stage.leaf_iter_vars
     data = [a for a in leaves if a.kind != "reduce"][-2:]
     folded = [a for a in leaves if a.kind == "reduce"][-1:]
+    m, n, k = (draw(st.sampled_from((1, 2, 3, 4, 4))) for _ in range(3))
     if len(data) < 2 or not folded:
         call(s, stage.tensorize, axis_of(draw, stage), micro_kernel(m, n, k))
         return
     inner: list[Axis] = []
     outer: list[Axis] = []
+    if draw(st.integers(0, 4)):  # else it has guards
+        m, n, k = (_dividing(draw, stage, axis) for axis in (*data, *folded))
     for axis, factor in zip((*data, *folded), (m, n, k), strict=True):
         made: Any = call(s, stage.split, axis, factor=factor)
         outer.append(made[0])
@@ -519,6 +524,12 @@ def tensorize(draw: Draw, s: Schedule, stage: Stage) -> None:
     if draw(st.integers(0, 9)):
         call(s, stage.reorder, *outer, *inner)
     call(s, stage.tensorize, inner[0], micro_kernel(m, n, k))
+
+
+def _dividing(draw: Draw, stage: Stage, axis: Axis) -> int:
+    """A factor of a loop."""
+    extent = fixed_extent(stage.plan, axis) or 1
+    return draw(st.sampled_from([f for f in (2, 3, 4) if extent % f == 0] or [1]))
 
 
 Primitive = Callable[[Draw, Schedule, Stage], None]

@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 
 import every_kernel
-from agreeing import Oracle
+from agreeing import Oracle, interpreted
 from guarded_code import guarded_code
 from hypothesis import event, note, settings
 from red_zones import displaced, red_zones
@@ -15,23 +15,13 @@ from strategies import Case
 import tedsl as te
 from tedsl.errors import LowerError
 from tedsl.expr.numerics import Array
-from tedsl.ir.interp import run
-from tedsl.ir.nodes import Buffer, Module
+from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.trace.replay import replay
 from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
-
-
-def interpreted(module: Module, case: Case) -> list[Array]:
-    """The module in the IR interpreter."""
-    by_name = {tensor.name: array for tensor, array in case.inputs.items()}
-    sizes = {var.name: value for var, value in case.sizes.items()}
-    arrays = {buffer: by_name[buffer.name] for buffer in module.inputs}
-    result: dict[Buffer, Array] = run(module, arrays, {v: sizes[v.name] for v in module.sizes})
-    return [result[buffer] for buffer in module.outputs]
 
 
 def compiled(schedule: Schedule, case: Case, target: str) -> list[Array]:

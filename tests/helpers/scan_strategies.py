@@ -1,9 +1,13 @@
-"""The strategy `recurrences`: small scans of every form, with inputs.
+"""The strategies `recurrences`, small scans of every form, with inputs, and `prefixes`, those whose
+steps combine terms in any order.
 
 States stay small (coefficients below 1), so that what rounding differs by stays small too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import choices as st
 import numpy as np
@@ -16,6 +20,18 @@ from tedsl.expr.numerics import numpy_dtype
 from tedsl.tensor.tensor import Tensor
 
 DTYPES = ("float32", "float32", "int32")
+Step = Callable[[Any, Any], Any]
+FLOATS: tuple[Step, ...] = (
+    lambda s, x: s + x,
+    lambda s, x: s - x,
+    lambda s, x: s * x,
+    te.maximum,
+    te.minimum,
+    lambda s, x: te.tanh(x) * 0.5 + s,
+    lambda s, x: te.maximum(s, x) + te.log1p(te.exp(te.minimum(s, x) - te.maximum(s, x))),
+    lambda s, x: te.select(x > s, x, s),
+)
+INTEGERS: tuple[Step, ...] = (*FLOATS[:5], FLOATS[-1], lambda s, x: s ^ x, lambda s, x: s & x)
 
 
 @st.composite
@@ -40,6 +56,44 @@ def recurrences(draw: Draw, dtypes: tuple[str, ...] = DTYPES) -> Case:
         t: _array(t, tuple(max(rows, first) if e is n else int(str(e)) for e in t.shape), rng)
         for t in builder.inputs
     }
+    return Case(outputs, inputs, sizes, rows, rows, draw(st.integers(0, 999)), close=1e-4)
+
+
+@st.composite
+def prefixes(draw: Draw) -> Case:
+    """One state whose steps are associative, or two: the extreme of a column and where it is."""
+    rank, dtype = draw(st.integers(1, 3)), draw(st.sampled_from(DTYPES))
+    rows = draw(st.sampled_from((1, 3, 5, 8, 17)))
+    spatial = tuple(draw(st.sampled_from((1, 3, 4, 9))) for _ in range(rank - 1))
+    n = te.size_var("n") if draw(st.booleans()) else rows
+    x = te.placeholder((n, *spatial), dtype, name="x")
+    read: Any = x
+    if draw(st.booleans()):
+        read = te.compute(x.shape, lambda *i: x[i] + x[i], name="terms")
+    start = draw(st.sampled_from((None, None, 0, 1)))
+    step = draw(st.sampled_from(FLOATS if x.dtype.is_float else INTEGERS))
+    kinds = (dtype, "int32") if draw(st.integers(0, 3)) == 3 else (dtype,)
+    states = [te.placeholder(x.shape, kind, name=f"S{kind}") for kind in kinds]
+
+    def begin(*i: te.Axis) -> Any:
+        first = read[i] if start is None else te.const(start, dtype)
+        return first if len(kinds) == 1 else (first, te.const(0, "int32"))
+
+    def following(*i: te.Axis) -> Any:
+        before = [state[(i[0] - 1, *i[1:])] for state in states]
+        if len(kinds) == 1:
+            return step(before[0], read[i])
+        new, (old, where) = read[i], before
+        taken = te.any(new > old, te.all(new.equal(old), i[0] > where))
+        return te.select(taken, new, old), te.select(taken, i[0], where)
+
+    first = listed(te.compute((1, *spatial), begin, name="first"))
+    outputs = listed(te.scan(first, listed(te.compute(x.shape, following, name="U")), states))
+    if draw(st.booleans()):
+        after = outputs[0]
+        outputs = [te.compute(x.shape, lambda *i: after[i] + after[i], name="after")]
+    inputs = {x: _array(x, (rows, *spatial), np.random.default_rng(draw(st.integers(0, 99))))}
+    sizes = {n: rows} if isinstance(n, te.Var) else {}
     return Case(outputs, inputs, sizes, rows, rows, draw(st.integers(0, 999)), close=1e-4)
 
 

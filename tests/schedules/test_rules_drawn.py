@@ -6,11 +6,11 @@ from __future__ import annotations
 import every_kernel
 import hypothesis.strategies as st
 import pytest
-from agreeing import Oracle
+from agreeing import Oracle, interpreted
 from choices import drawing
 from drawn_pairs import by_rules, cases
 from hypothesis import given, note, seed
-from pairs import compiled, interpreted
+from pairs import compiled
 
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module

@@ -30,6 +30,19 @@ def test_symbolic_sizes(target: str, size: int) -> None:
         assert agrees(s, {n: rows, m: 3}, targets=(where,))
 
 
+@pytest.mark.parametrize("length", [1, 17, 600, None])
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_sums_from_a_constant(start: float, length: int | None) -> None:
+    """What the fold leaves to be done is a pointwise kernel with knobs of its own."""
+    n = te.size_var("n")
+    rows = n if length is None else length
+    x, state = te.placeholder((rows,), name="x"), te.placeholder((rows,), name="S")
+    first = te.compute((1,), lambda t: te.const(start, "float32"), name="first")
+    update = te.compute((rows,), lambda t: state[t - 1] + x[t], name="U")
+    s = default_schedule(te.scan(first, update, state, name="run"), "cuda:sm_90")
+    assert agrees(s, {n: 33} if length is None else None, targets=("triton-interpret",))
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", list(scans.EXAMPLES))
 def test_built_for_the_cpu(name: str) -> None:
