@@ -93,6 +93,15 @@ def test_env_threads_around_the_steps(size: int) -> None:
     assert agrees(s)
 
 
+def test_env_threads_take_the_place_of_a_loop_that_is_parallel() -> None:
+    s = columns()
+    s["total"].env_threads(["blockIdx.x"])
+    bound(s, "U", 2)
+    s["total"].parallel(s["total"].op.axis[1])
+    lower(s.plan, Target.parse("cuda"), check=True)
+    assert agrees(s)
+
+
 def test_env_threads_where_programs_need_each_other() -> None:
     s = bound(te.create_schedule(scans.smoothed()), "U", 4)
     s["smooth"].env_threads(["blockIdx.x"])
@@ -246,6 +255,14 @@ def rnn() -> Schedule:
     return te.create_schedule(scans.recurrent())
 
 
+def paired() -> Schedule:
+    """One stage computes both states of a step."""
+    states = [te.placeholder((4,), name=name) for name in "SP"]
+    start = [te.placeholder((1,), name=name) for name in "AB"]
+    step = te.compute((4,), lambda t: (states[0][t - 1] + 1, states[1][t - 1] * 2), name="U")
+    return te.create_schedule(scans.listed(te.scan(start, list(step), states, name="both")))
+
+
 REFUSED: list[tuple[Callable[[], Schedule], Callable[[Schedule], object], str]] = [
     (
         columns,
@@ -283,6 +300,11 @@ REFUSED: list[tuple[Callable[[], Schedule], Callable[[Schedule], object], str]] 
     (rnn, lambda s: s["h"].compute_inline(), r"h is a scan: its rows follow from each other"),
     (rnn, lambda s: s["h"].compute_at(s["after"], s["after"].op.axis[0]), r"h is a scan"),
     (columns, lambda s: s.cache_write(s["total"], "local"), r"h is a scan|total is a scan"),
+    (
+        paired,
+        lambda s: s.cache_read(s["U"].op.output(1), "local", [s["both"]]),
+        r"the scan both has all results of U in its rows",
+    ),
     (rnn, lambda s: s["after"].reverse_compute_at(s["h"], s["h"].op.axis[0]), r"h is a scan"),
     (rnn, lambda s: s["after"].reverse_compute_inline(), r"h is a scan"),
     (columns, lambda s: s["S"].split(s["U"].op.axis[1], 2), r"S is the state of a scan"),

@@ -14,7 +14,7 @@ from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.primitives.call import Call, kind_of
 from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text, not_any_order
 from tedsl.scheduling.primitives.online.legality import require_own_place
-from tedsl.tensor.tensor import ComputeOp, ExternOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
 
 def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]) -> None:
@@ -37,6 +37,14 @@ def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]
             )
         if tensor not in tensors_read(plan.stage(name).op):
             raise call.refuse(plan, f"{name} does not read {call.stage}", facts=facts, hint=hint)
+        if isinstance(plan.stage(name).op, ScanOp) and len(tensor.op.outputs) > 1:
+            raise call.refuse(
+                plan,
+                f"the scan {name} has all results of {call.stage} in its rows, and a copy takes "
+                "the place of one of them",
+                facts=facts,
+                hint=f"name other readers; or define {tensor.name} by a te.compute of its own",
+            )
 
 
 def require_computed(plan: Plan, call: Call, stage: StagePlan) -> ComputeOp:
