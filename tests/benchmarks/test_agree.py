@@ -14,24 +14,29 @@ from typing import Any
 import agree_child
 import agree_on_device
 import agree_worker
+import drawn_focus
 import numpy as np
 import pytest
 from agree_child import Child
 from agree_worker import Worker
-from agreeing import _held
+from agreeing import Oracle, _held
 from choices import Recorder, integers, lists, permutations, sets
-from drawn_focus import DRAWERS, FAMILIES, Focus
+from drawn_chains import chains
+from drawn_focus import CALLING, DRAWERS, FAMILIES, Focus
 from drawn_pairs import pair
+from drawn_schedules import started
 from failing_programs import program
 from fake_cuda import fake_cuda
 from guarded import ZONE, Form, Memory
+from scan_strategies import prefixes
 from shrinking import shrink
-from strategies import computes
+from strategies import Case, by_group, computes, products
 
 import tedsl as te
 from tedsl.backends.triton.emit.module import emit
 from tedsl.backends.triton.emit.program import TritonProgram
 from tedsl.checking.written_out import Writer
+from tedsl.ir.nodes import Module
 from tedsl.reference.reference import evaluate
 from tedsl.scheduling import primitives
 
@@ -97,6 +102,35 @@ def test_a_focus_is_on_few_primitives_and_every_family_comes() -> None:
     assert {family for focus in found for family in focus.families} == folders
     assert {drawer for focus in found for drawer in focus.drawers} >= set(DRAWERS)
     assert {len(focus.drawers) for focus in found} == {2, 3, 4, 5}
+
+
+def test_an_even_focus_draws_each_primitive_first() -> None:
+    assert set(CALLING) == set(FAMILIES)
+    found = Counter(Focus(Recorder(seed), even=True).wanted for seed in range(1000))
+    assert set(found) == set(FAMILIES)
+    assert max(found.values()) < 4 * min(found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "cases"),
+    [
+        ("associative_scan", prefixes()),
+        ("tensorize", products()),
+        ("scatter", by_group()),
+        ("split_online", chains()),
+        ("store_root", products()),
+    ],
+)
+def test_rare_primitives_are_accepted_on_what_suits_them(
+    name: str, cases: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawn_focus, "CALLING", {name: CALLING[name]})
+    met = 0
+    for seed in range(24):
+        draw = Recorder(seed)
+        case = draw(cases)
+        met += not Focus(draw, even=True).suits(started(case.outputs, case.sizes))[0]
+    assert met >= 2
 
 
 def test_a_focus_calls_often_what_suits() -> None:
@@ -182,6 +216,20 @@ def test_a_worker_finds_pairs_right_on_the_cpu() -> None:
     found = worker("cpu", aligned=True, extents="small")
     for seed in range(6):
         assert found.asked({"kind": "schedules", "seed": seed})["status"] == "right"
+
+
+def test_loop_ir_is_interpreted_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoilt(_: Module, case: Case) -> list[Any]:
+        return [np.ones_like(wanted) - wanted for wanted in Oracle(case).wanted]
+
+    found = worker("cuda:sm_90", compile_only=True, check=True, extents="small")
+    found.options.emit_only = True
+    monkeypatch.setattr(agree_worker, "read_by_triton", lambda *_: None)
+    asked = [{"kind": "schedules", "seed": n} for n in range(6)]
+    assert {found.asked(request)["status"] for request in asked} == {"right"}
+    monkeypatch.setattr(agree_worker, "interpreted", spoilt)
+    statuses = [found.asked(request)["status"] for request in asked]
+    assert statuses.count("wrong") >= 5  # others have no elements
 
 
 @pytest.mark.ptxas

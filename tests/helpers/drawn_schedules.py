@@ -19,13 +19,14 @@ from strategies import Draw
 
 import tedsl as te
 from tedsl.errors import ScheduleError
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.ir.nodes import LoopKind
 from tedsl.runtime.arguments.sizes import evaluate
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import runtime_sizes, tensors_read
-from tedsl.scheduling.plan.relations import fixed_extent
+from tedsl.scheduling.plan.relations import extents
 from tedsl.scheduling.trace.replay import replay
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
@@ -528,17 +529,14 @@ def tensorize(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def _dividing(draw: Draw, stage: Stage, axis: Axis) -> int:
     """A factor of a loop."""
-    extent = fixed_extent(stage.plan, axis) or 1
+    extent = constant(extents(stage.plan)[axis]) or 1
     return draw(st.sampled_from([f for f in (2, 3, 4) if extent % f == 0] or [1]))
 
 
 Primitive = Callable[[Draw, Schedule, Stage], None]
 PRIMITIVES: tuple[Primitive, ...] = (
-    split,
-    split,
-    split,
-    skew,
-    skew,
+    *[split] * 3,
+    *[skew] * 2,
     tile,
     fuse,
     reorder,
@@ -556,11 +554,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     reverse,
     reverse,
     serial,
-    compute_at,
-    compute_at,
-    compute_at,
-    compute_with,
-    compute_with,
+    *[compute_at] * 3,
+    *[compute_with] * 2,
     compute_last,
     compute_across,
     store_at,
