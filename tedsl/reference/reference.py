@@ -286,12 +286,17 @@ class _Run:
         return [s[0] for s in items]
 
     def _combine(self, node: Reduce, lhs: list[Array], rhs: list[Array]) -> list[Array]:
-        """The reducer on two tuples of arrays."""
+        """The reducer on two tuples of arrays; an identity, of which `where` gives many, changes
+        nothing, also where what is written makes no number of two: 0 / 0, exp(-inf - -inf)."""
         bound: dict[Var, Value] = dict(self.scalars)
         bound.update(zip(node.reducer.lhs, lhs, strict=True))
         bound.update(zip(node.reducer.rhs, rhs, strict=True))
         block = Block({}, lhs[0].ndim, {}, bound)
-        return [xp.broadcast_to(block(each), lhs[0].shape) for each in node.reducer.combine]
+        nothing = xp.ones(lhs[0].shape, np.bool_)
+        for value, identity in zip(rhs, node.reducer.identity, strict=True):
+            nothing = nothing & (value == block(identity))
+        pairs = zip(lhs, node.reducer.combine, strict=True)
+        return [xp.where(nothing, a, block(each)) for a, each in pairs]
 
 
 @dataclass(slots=True)

@@ -566,3 +566,34 @@ def test_cuts_at_a_wider_size(how: str, target: str) -> None:
             table: rng.integers(0, 9, (7, size)).astype(np.float32),
         }
         check(Case([turned], inputs, {n: size}), schedule, target)
+
+
+def _log_sum(a: te.Expr, b: te.Expr) -> te.Expr:
+    return te.maximum(a, b) + te.log1p(te.exp(te.minimum(a, b) - te.maximum(a, b)))
+
+
+def _mean(a: tuple[te.Expr, ...], b: tuple[te.Expr, ...]) -> tuple[te.Expr, ...]:
+    return (a[0] * a[1] + b[0] * b[1]) / (a[1] + b[1]), a[1] + b[1]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("extent", [3, 9, 17])
+@pytest.mark.parametrize("kind", ["logs", "means"])
+def test_two_identities_make_one(kind: str, extent: int, target: str) -> None:
+    """Masked lanes meet each other: exp(-inf - -inf) and 0 / 0 are no numbers."""
+    logs = te.comm_reducer(_log_sum, lambda dtype: te.const(float("-inf"), dtype), "logs")
+    means = te.comm_reducer(_mean, lambda *dtypes: [te.const(0, d) for d in dtypes], "means")
+    x, k = te.placeholder((extent, extent), name="x"), te.reduce_axis((0, extent), name="k")
+
+    def folded(i: te.Expr) -> Any:
+        if kind == "logs":
+            return logs(x[i, k], k, where=k <= i)
+        return means((x[i, k], te.const(1.0, "float32")), k, where=k <= i)
+
+    s = te.create_schedule(te.compute((extent,), folded, name="folded"))
+    s["folded"].vectorize(s["folded"].split(k, factor=8 if target == "cpu" else 32)[1])
+    data = np.linspace(-1, 1, extent**2, dtype=np.float32).reshape(extent, extent)
+    found = te.build(s, target, cache=False)(data)
+    for got, want in zip(np.atleast_2d(found), evaluate(s.outputs, {x: data}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

@@ -59,6 +59,7 @@ from tedsl.lower.nests.context import (
     tensor_call,
 )
 from tedsl.once import same
+from tedsl.scheduling.algebra.counterexamples import with_rest
 from tedsl.scheduling.kernels.tree import loops_around, running
 from tedsl.scheduling.plan import Online, OnlineMode, StagePlan
 from tedsl.scheduling.plan.graph import tensors_read
@@ -442,7 +443,7 @@ class Reduction:
         call = None  # no intrinsic combines what it computes with the result atomically
         if not atomic:
             call = tensor_call(self.context, self.stage, self.op, self.bounds)
-        given = self.reduce.reducer, values, mask, (), products, call, atomic
+        given = with_rest(self.reduce.reducer), values, mask, (), products, call, atomic
         update = Accumulate(buffers, indices, *given)
         repairs = (
             [] if isinstance(self.stage.placement, Online) else self._repaired(buffers, indices)

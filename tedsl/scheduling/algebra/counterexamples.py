@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any
 
 from tedsl.dtypes import DType, Kind
+from tedsl.expr import build
 from tedsl.expr.nodes import (
     Binary,
     BinaryOp,
@@ -221,6 +223,25 @@ def combine(reducer: Reducer, lhs: Sample, rhs: Sample) -> Sample:
     """The combination of two tuples."""
     values: dict[Expr, Number] = dict(zip((*reducer.lhs, *reducer.rhs), (*lhs, *rhs), strict=True))
     return tuple(evaluate(expr, values) for expr in reducer.combine)
+
+
+@lru_cache(maxsize=256)
+def with_rest(reducer: Reducer) -> Reducer:
+    """The reducer, with a case of its own for an identity e, where two of them make none as it is
+    written: exp(-inf - -inf) and 0 / 0 are no numbers, and masked lanes meet each other.
+
+    a . b --> a if b = e else a . b
+    """
+    try:
+        start = tuple(evaluate(value, {}) for value in reducer.identity)
+        if combine(reducer, start, start) == start:
+            return reducer
+    except NotEvaluated:
+        pass
+    pairs = zip(reducer.rhs, reducer.identity, strict=True)
+    nothing = build.conjunction(build.eq(value, e) for value, e in pairs)
+    combined = zip(reducer.lhs, reducer.combine, strict=True)
+    return replace(reducer, combine=tuple(build.select(nothing, a, value) for a, value in combined))
 
 
 def counterexample(reducer: Reducer, sources: Sequence[Expr], tries: int = 400) -> str | None:
