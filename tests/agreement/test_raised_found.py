@@ -439,3 +439,29 @@ def test_folds_of_a_turned_tile_meet_what_was_there() -> None:
     _agrees(s, {x: data})
     got = te.build(s, "triton-interpret", cache=False)(data)
     np.testing.assert_array_equal(got, data.max(0))
+
+
+def test_a_copy_that_leads_another_stays_in_a_kernel_of_threads() -> None:
+    """Its loops are those of a copy that is read as a tile, also once the two have parted."""
+    a, b = (te.placeholder((5, 9), "uint32", name=name) for name in "ab")
+    k, r = (te.reduce_axis((0, 9), name=name) for name in "kr")
+    low = te.compute((5,), lambda i: te.sum(a[i, k] + b[i, k], k), name="low")
+    y = te.compute((5,), lambda i: te.min(a[i, r] + b[i, r] - low[i], r), name="y")
+    s = te.create_schedule(y)
+    kept = s.cache_write(y, "local")
+    outer, inner = s["y"].split(s["y"].op.axis[0], factor=8)
+    s["y"].bind(outer, "blockIdx.x")
+    s["y"].vectorize(inner)
+    for stage in (s[kept], s["low"]):
+        stage.vectorize(stage.op.reduce_axis[0])
+        stage.compute_at(s["y"], outer)
+    copies = [s.cache_read(each, "local", [s["low"], s[kept]]) for each in (a, b)]
+    for copy in copies:
+        s[copy].compute_at(s["y"], outer)
+    s[copies[0]].compute_with(s[copies[1]], copies[1].op.axis[0])
+    s[copies[0]].vectorize(copies[0].op.axis[1])
+    s[copies[1]].split(copies[1].op.axis[1], nparts=3)
+    s.set_precision(s[copies[0]], "int64")
+    s[kept].reverse(s[kept].op.axis[0])
+    s["low"].bind(s["low"].op.axis[0], "threadIdx.x")
+    te.lower(s, target="cuda:sm_90", check=True)

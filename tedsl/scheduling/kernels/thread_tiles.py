@@ -69,7 +69,8 @@ def tiles_of_threads(plan: Plan, for_blocks: ForBlocks) -> Plan:
     while True:
         after = for_blocks(plan, names)
         bounds = infer(after)
-        apart = {s.name for s in after.stages if s.name in names and _apart(after, s, bounds)}
+        found = (s.name for s in after.stages if s.name in names and _apart(after, s, bounds))
+        apart = {name for name in found if _movable(plan, plan.stage(name))}
         if not apart:
             break
         plan = _without(plan, apart)
