@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
-from tedsl.expr.visit import walk
-from tedsl.schedules.analysis.nests import contraction, is_reduction
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
+from tedsl.expr.visit import axes_of, walk
+from tedsl.schedules.analysis.nests import among, contraction, is_reduction
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
@@ -37,16 +37,25 @@ def regroup_rows(s: Schedule, names: Sequence[str]) -> None:
 
 
 def _steps(view: View, op: ComputeOp, axis: Axis) -> list[int]:
-    """How far apart in `axis` the parts lie at which folds are read, the largest first; none where
-    they are no parts of one another."""
-    extent = extent_of(axis)
-    own = is_reduction(op)
+    """How far apart in `axis` the parts lie at which rows are read, the largest first; none where
+    they are no parts of one another, or where other rows are those of the whole axis."""
+    extent, own = extent_of(axis), is_reduction(op)
     if extent is None or (own and contraction(op, masked=True, grouped=True) is not None):
         return []
-    rows = [read for read in reads_of(op) if own or _is_fold(view, read.tensor.op)]
+    folds = [read for read in reads_of(op) if _is_fold(view, read.tensor.op)]
+    if any(among(axis, [i for i in read.indices if isinstance(i, Axis)]) for read in folds):
+        return []
+    # What only the quotient is read at is the same for all of a part.
+    rows = reads_of(op) if own and any(_is_split(read, axis) for read in reads_of(op)) else folds
     steps = {step for read in rows for index in read.indices for step in _taken(index, axis)}
     found = sorted(steps - {1, extent}, reverse=True)
     return found if all(a % b == 0 for a, b in pairwise([extent, *found])) else []
+
+
+def _is_split(read: TensorRead, axis: Axis) -> bool:
+    """True where the remainder of an axis is in the indices."""
+    mods = [n for n in walk(*read.indices) if isinstance(n, Binary) and n.op is BinaryOp.FLOORMOD]
+    return any(among(axis, axes_of(each)) for each in mods)
 
 
 def _is_fold(view: View, op: Operation) -> bool:
