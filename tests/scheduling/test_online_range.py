@@ -185,3 +185,33 @@ def test_equal_chains_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     s, last = chain(*parts[:2], lambda x, y, r: te.exp(x * 0.25 - r) * y * y)
     with pytest.raises(AssertionError, match="tried again"):
         s[last].proof()
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_partial_sums_are_rounded_to_no_float_of_a_smaller_range(split: bool) -> None:
+    """Sums of large elements and then of their negatives, in parts of which none is in the range of
+    float16; the sum of all is."""
+    x = te.placeholder((2, 4096), "float16", name="X")
+    k, q = (te.reduce_axis((0, 4096), name=name) for name in "kq")
+    r = te.compute((2,), lambda i: te.sum(x[i, k].astype("float32"), axis=k), name="r")
+    near = te.compute(
+        (2, 4096),
+        lambda i, j: (x[i, j].astype("float32") - r[i].astype("float16")).astype("float16"),
+        name="near",
+    )
+    last = te.compute((2,), lambda i: te.sum(near[i, q].astype("float32"), axis=q), name="l")
+    s = te.create_schedule(last)
+    s[near].compute_inline()
+    outer, _ = s[last].split(s[last].op.reduce_axis[0], factor=1024)
+    if split:
+        s.split_online(last, outer, casts=True)
+    else:
+        s[last].online(outer, casts=True)
+    given = np.full((2, 4096), 250.0, np.float16)
+    given[:, 2048:] = -250.0
+    given[1, :3] = 1.0
+    exact = given.astype(np.float64)
+    want = (exact - exact.sum(1, keepdims=True)).sum(1)
+    found = te.build(s, target="cpu")(given)
+    partial = 250.0 * 4096 * 4096  # what cancels
+    assert np.allclose(found, want, rtol=1e-3, atol=1e-6 * partial), f"{found} {want}"

@@ -16,7 +16,7 @@ from tedsl.expr.visit import map_children, substitute, variables
 from tedsl.scheduling.algebra.from_sympy import NotWritten
 from tedsl.scheduling.algebra.integer_rescaling import kept_whole, same_whole
 from tedsl.scheduling.algebra.numeric_check import TOLERANCE, Trial, adverse, checked
-from tedsl.scheduling.algebra.overflow_check import range_proof
+from tedsl.scheduling.algebra.overflow_check import in_range, range_proof
 from tedsl.scheduling.algebra.problem import Problem, pose
 from tedsl.scheduling.algebra.proof_text import proof_text
 from tedsl.scheduling.algebra.rescaling import Condition, Kind, Refusal, Repair, Sign, Tag
@@ -135,6 +135,7 @@ def _within_range(
     """The repair with the lines that show that nothing in it overflows; or what may."""
     if repair.kind is Kind.NONE:
         return repair
+    repair = in_range(repair)
     try:
         lines = range_proof(repair, over, where, signs, Clock(time_limit))
     except Stopped as stopped:

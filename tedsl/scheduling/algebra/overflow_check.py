@@ -15,13 +15,14 @@ in for m,
             itself folds
 
 (a minimum is s(c) - d).  A sum moves either way: it dominates nothing.  Values that are no
-exponentials grow like powers, and are bounded by those of the tags and elements.
+exponentials grow like powers, and are bounded by those of the tags and elements; a cast to a
+float of a smaller range may cut them off, and is left out of what is folded at partial sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -41,6 +42,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import rewrite, substitute, variables
+from tedsl.expr.wider import with_wider
 from tedsl.index.intern import Interner
 from tedsl.scheduling.algebra.problem import pose
 from tedsl.scheduling.algebra.rescaling import Refusal, Repair, Sign, Tag
@@ -101,6 +103,34 @@ def range_proof(
         except Mixed:
             return _refusal(repair, grown.node, "its exponent cannot be taken apart")
     return tuple(lines)
+
+
+def in_range(repair: Repair) -> Repair:
+    """The repair without casts of partial sums to floats of a smaller range, where they may
+    overflow and the sums do not: what is computed of them keeps its type.  A maximum (minimum) only
+    moves towards its result, and a float of the range of its operand holds it.
+
+    Before:  fold of float16(x - float16(s)), repaired by float16(s) - float16(s')
+    After:   fold of x - s, repaired by s - s'
+    """
+    sums = [n for n, tag in enumerate(repair.tags) if tag.order not in _MOVES]
+    partial = {v for n in sums for v in (repair.tags[n].var, repair.old[n], repair.new[n])}
+
+    def whole(node: Expr) -> Expr | None:
+        if isinstance(node, Cast) and _is_shorter(node) and not partial.isdisjoint(variables(node)):
+            return with_wider(node.a, whole)
+        return None
+
+    def each(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(build.cast(with_wider(expr, whole), expr.dtype) for expr in exprs)
+
+    return replace(repair, basis=each(repair.basis), update=each(repair.update))
+
+
+def _is_shorter(node: Cast) -> bool:
+    """True for a cast to a float that ends well before its operand does."""
+    both = node.dtype.is_float and node.a.dtype.is_float
+    return both and 2 * node.dtype.info.highest < node.a.dtype.info.highest
 
 
 def _refusal(repair: Repair, node: Expr, why: str) -> Refusal:
