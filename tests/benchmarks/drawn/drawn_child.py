@@ -146,6 +146,7 @@ class Worker:
         self.at("eager")
         eager = function(*tensors)
         exact = function(*self.tensors.in_double(tensors))
+        moved = function(*self.tensors.rounded(tensors)) if rounding else None
         self.at("trace")
         self.kernel = None
         begin = time.perf_counter()
@@ -159,7 +160,7 @@ class Worker:
         ours = self.kernel(*tensors)
         took = time.perf_counter() - begin
         self.at("verify")
-        told = self.tensors.wrong(ours, eager, exact, rounding)
+        told = self.tensors.wrong(ours, eager, exact, rounding, moved)
         kernel = self.kernel.kernel
         found: Answer = {"status": "wrong" if told else "right", "build": round(took, 2)}
         found |= {"message": told} if told else {}

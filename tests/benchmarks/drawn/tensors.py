@@ -57,6 +57,18 @@ def in_double(tensors: Sequence[Any]) -> list[Any]:
     return [each.double() if each.is_floating_point() else each for each in tensors]
 
 
+def rounded(tensors: Sequence[Any]) -> list[Any]:
+    """The same numbers in float64, those of float32 rounded to the 11 bits of a factor in TF32."""
+
+    def each(tensor: Any) -> Any:
+        if tensor.dtype is not torch.float32:
+            return tensor
+        bits = tensor.contiguous().view(torch.int32)
+        return ((bits + (1 << 12)) >> 13 << 13).view(torch.float32)
+
+    return in_double([each(tensor) for tensor in tensors])
+
+
 def coarsest(row: Row, device: str) -> float:
     """Spacing of the numbers to which factors may be rounded: PyTorch's setting allows TF32 for
     convolutions of float32, whether or not the kernel that eager chose uses it; 0 otherwise."""
@@ -64,7 +76,7 @@ def coarsest(row: Row, device: str) -> float:
     return 2.0**-10 if rounds and "conv" in row.source() else 0.0
 
 
-def wrong(ours: Any, eager: Any, exact: Any, rounding: float = 0.0) -> str:
+def wrong(ours: Any, eager: Any, exact: Any, rounding: float = 0.0, moved: Any = None) -> str:
     """What is wrong with our results; nothing where they are right.
 
     Args:
@@ -72,8 +84,10 @@ def wrong(ours: Any, eager: Any, exact: Any, rounding: float = 0.0) -> str:
         eager: those of PyTorch.
         exact: those of the same text in float64.
         rounding: spacing of the numbers to which factors may be rounded.
+        moved: what the same text gives for inputs that are rounded so.
     """
     leaves = [pytree.tree_leaves(each) for each in (ours, eager, exact)]
+    others = leaves[2] if moved is None else pytree.tree_leaves(moved)
     if len({len(each) for each in leaves}) != 1:
         return f"{len(leaves[0])} results of {len(leaves[1])}"
     for place, (mine, theirs, true) in enumerate(zip(*leaves, strict=True)):
@@ -84,14 +98,25 @@ def wrong(ours: Any, eager: Any, exact: Any, rounding: float = 0.0) -> str:
             if count:
                 return f"{count} of {mine.numel()} integers of result {place} differ"
             continue
-        told = apart(mine.double(), theirs.double(), true.double(), theirs.dtype, WORSE, rounding)
+        free = 0.0
+        if moved is not None and true.numel():
+            free = WORSE * float((others[place] - true).abs().nan_to_num().max())
+        told = apart(
+            mine.double(), theirs.double(), true.double(), theirs.dtype, WORSE, rounding, free
+        )
         if told:
             return f"result {place}: {told}"
     return ""
 
 
 def apart(
-    mine: Any, theirs: Any, true: Any, dtype: Any, worse: float = WORSE, rounding: float = 0.0
+    mine: Any,
+    theirs: Any,
+    true: Any,
+    dtype: Any,
+    worse: float = WORSE,
+    rounding: float = 0.0,
+    free: float = 0.0,
 ) -> str:
     """How far a result is off, where that is more than eager's allows.
 
@@ -100,6 +125,7 @@ def apart(
         dtype: of the first two, a floating-point one.
         worse: how much farther than eager's ours may be.
         rounding: spacing of the numbers to which factors may be rounded.
+        free: what may differ beside that.
     """
     # Sums of float16 may overflow in eager's order where they do not in ours, and near the end of
     # the range the other way round.
@@ -115,7 +141,7 @@ def apart(
     if mine.numel() == 0:
         return ""
     largest = float(true.abs().max())
-    allowed = worse * float((theirs - true).abs().max())
+    allowed = free + worse * float((theirs - true).abs().max())
     allowed += max(ROUNDINGS * float(torch.finfo(dtype).eps), 4 * rounding) * max(largest, 1e-6)
     off = float((mine - true).abs().max())
     return f"off by {off:.3g}, of {largest:.3g}; {allowed:.3g} allowed" if off > allowed else ""
