@@ -332,7 +332,7 @@ def _apart(
 def _one_is_quicker(s: Schedule, group: Group, rules: Rules, usual: bool) -> bool:
     """Whether one kernel of rows is predicted to take about no longer than several, which split
     them; what is `usual` where the choice makes no difference by themselves."""
-    target, names = Target.parse(s.target or "cuda"), (*group.inner, group.root)
+    target, names = Target.parse(s.target or "cuda"), (*group.inner, *group.beside, group.root)
 
     def times(trial: Schedule) -> list[float]:
         return [

@@ -11,7 +11,7 @@ from tedsl.cost.estimate import estimate
 from tedsl.errors import LowerError, ScheduleError
 from tedsl.lower.pipeline import lower
 from tedsl.schedules.analysis.groups import Group
-from tedsl.schedules.analysis.views import alone, definitions
+from tedsl.schedules.analysis.views import alone, definitions, reads_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.trial import remembered
@@ -74,10 +74,13 @@ def seconds_decided(
 def _by_themselves(
     s: Schedule, stages: Sequence[str], target: Target
 ) -> tuple[Schedule, dict[str, str]]:
-    """Some stages, producers first, as a computation of their own; what each is called there."""
+    """Some stages, producers first, as a computation of their own, which has the results of those
+    that no other reads; what each is called there."""
     view = definitions(s)
     ops, _ = alone([view[name] for name in stages])
-    trial = Schedule(create_schedule(ops[-1].outputs).plan, {}, target, gpu_of(s))
+    read = {read.tensor.op for op in ops for read in reads_of(op)}
+    ends = [tensor for op in ops if op not in read for tensor in op.outputs]
+    trial = Schedule(create_schedule(ends).plan, {}, target, gpu_of(s))
     return trial, {name: trial[op.outputs[0]].name for name, op in zip(stages, ops, strict=True)}
 
 

@@ -164,3 +164,19 @@ def test_numbers_of_columns(target: str, rows: int, columns: int) -> None:
         got = kernel(**{b.name: given[b.name] for b in kernel.module.inputs})
         for found, each in zip(got, [x.sum(0), (x * y).max(0), (x * y).sum(0)], strict=True):
             np.testing.assert_array_equal(found, each)
+
+
+def test_what_is_computed_for_one_of_them_is_weighed_with_all() -> None:
+    """Of rows that are neither few nor many, one kernel is compared with several: as a computation
+    with all of its results."""
+    x, y = (te.placeholder((512, 100001), "bfloat16", name=name) for name in "xy")
+    k, r, q = (te.reduce_axis((0, 100001), name=name) for name in "krq")
+    m = te.compute(x.shape, lambda i, j: x[i, j] * y[i, j], name="m")
+    a = te.compute((512,), lambda i: te.sum(x[i, k].astype("float32"), axis=k), name="a")
+    b = te.compute((512,), lambda i: te.sum(m[i, r].astype("float32"), axis=r), name="b")
+    c = te.compute((512,), lambda i: te.max(y[i, q], axis=q), name="c")
+    o = te.compute((512,), lambda i: a[i].astype("bfloat16"), name="o")
+    p = te.compute((512,), lambda i: b[i].astype("bfloat16"), name="p")
+    s = schedule_for([o, p, c], CUDA)
+    assert not s.fallbacks
+    assert len(lower(s.plan, CUDA, check=True).funcs) == 1, f"{s}"
