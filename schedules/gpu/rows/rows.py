@@ -156,7 +156,8 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
         held = held and BUSY * length <= -(-points // turn) * turn
     elif points is not None and length is not None and length > PIECE:
         # Several axes, each of them padded; in pieces they are one.
-        held = held and (2 * points > length or not chain_ends(s, group))
+        again = bool(columns or wide)
+        held = held and (2 * points > length or (again and not chain_ends(s, group)))
     if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
         each, place = _whole_rows(s, group, nest, length)
         if crossed is None:
