@@ -212,15 +212,15 @@ def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
 
 
 def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
-    """Reduce what a flat kernel of as many elements, or one that reduces as many, reads too in its
-    loops, a tile at a time (the knob `along`): it is read once; True when that was chosen.  A
+    """Reduce what a pointwise kernel of as many elements, or one that reduces as many, reads too in
+    its loops, a tile at a time (the knob `along`): it is read once; True when that was chosen.  A
     kernel of its own combines the partial results."""
     view = definitions(s)
     size = volume(view[name].reduce_axes) or 0
     alike = [
         each
         for each in (beside.leaders if all_computed(s) else ())
-        if _has_tiles(view, each, size) and _share(view, name, each)
+        if _has_tiles(view, each, view[name]) and _share(view, name, each)
         if size // each.tile <= MOST_PARTS
     ]
     return join_first(s, beside, [name], alike, f"{name}.along", partial(_parts, name=name))
@@ -259,11 +259,15 @@ def lead_parts(beside: Beside, names: Sequence[str], tile: int) -> None:
     beside.leaders.append(Leader(names[0], tile, False, set(names), rows=()))
 
 
-def _has_tiles(view: View, leader: Leader, size: int) -> bool:
-    """True for a flat kernel of so many elements, and for one of partial results of so many."""
-    count = volume(view[leader.name].axes)
+def _has_tiles(view: View, leader: Leader, op: ComputeOp) -> bool:
+    """True for a flat kernel of as many elements as are reduced, one of tiles of two axes that are
+    as long, and one of partial results of as many."""
+    size, count = volume(op.reduce_axes) or 0, volume(view[leader.name].axes)
+    if leader.sides is not None:
+        own, theirs = op.reduce_axes, view[leader.name].axes
+        return [extent_of(a) for a in own] == [extent_of(a) for a in theirs]
     if leader.rows is None:
-        return leader.sides is None and count == size
+        return count == size
     return (
         not leader.rows and bool(view[leader.name].reduce_axes) and count == -(-size // leader.tile)
     )
@@ -272,9 +276,13 @@ def _has_tiles(view: View, leader: Leader, size: int) -> bool:
 def _parts(s: Schedule, leader: Leader, name: str) -> str:
     """Partial results of a full reduction, one for each tile; the name of their stage."""
     stage = s[name]
-    part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=leader.tile)
+    if leader.sides is None:
+        part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=leader.tile)
+    else:
+        part = fused(stage, tile_of_two(stage, reduce_axes(stage), leader.sides)[0])
     partial = s[first(s.rfactor(definitions(s)[name].outputs[0], part))]
-    partial.vectorize(fused(partial, reduce_axes(partial)))
+    for lane in reduce_axes(partial):
+        partial.vectorize(lane)
     return partial.name
 
 

@@ -10,6 +10,7 @@ from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
 
 import tedsl as te
+from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
@@ -85,3 +86,34 @@ def test_what_needs_the_first_result_waits_for_it() -> None:
     assert kernels(s) == ["first", "middle"]
     assert s["last"].op.name == "last"
     assert "middle.beside" not in {knob.name for knob in s.knobs}
+
+
+# A reduction of everything in the loops of a pointwise kernel --------------------------------------
+
+
+def gathered(rows: int, columns: int) -> list[Tensor]:
+    """Elements gathered along columns, and whether all of the indices are valid."""
+    x, at = c.p(20, columns), c.p(rows, columns, dtype="int32", name="at")
+    i, j = te.reduce_axis((0, rows), name="i"), te.reduce_axis((0, columns), name="j")
+    y = te.compute(
+        (rows, columns), lambda r, k: x[te.minimum(te.maximum(at[r, k], 0), 19), k], name="y"
+    )
+    valid = te.compute((), lambda: te.all((at[i, j] >= 0) & (at[i, j] < 20), axis=(i, j)), name="v")
+    return [y, valid]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(40, 512), (37, 300)])
+def test_indices_are_checked_by_the_tiles_that_use_them(rows: int, columns: int) -> None:
+    """They are loaded once; a small kernel combines what the tiles found."""
+    case = RuleCase("gathered", lambda: gathered(rows, columns))
+    assert kernels(interpreted(case, "cuda")) == ["y", "v"]
+    assert kernels(interpreted(case, "cuda", {"y.rows": 8, "y.columns": 64})) == ["y", "v"]
+    assert kernels(interpreted(case, "cuda", {"v.along": False}))[0] == "y"
+    s = te.schedule_for(gathered(rows, columns), CUDA)
+    assert emit(lower(s.plan, CUDA), CUDA).source.count("tl.load(at ") == 1
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("rows", [40, 37])
+def test_indices_are_checked_in_tritons_interpreter(rows: int) -> None:
+    compiled(RuleCase("gathered", lambda: gathered(rows, 300)), "triton-interpret")
