@@ -5,8 +5,9 @@ it one of what is read, and each runs through as many neighbours in memory as fi
     --> for b, i, jo: for h, ji, k (a tile): y[b, h, i, jo * 8 + ji, k] = x[k, b, i, jo * 8 + ji, h]
 
 Axes that are neighbours everywhere are one; where a side is shorter than a run of memory should be,
-the tile has neighbours along the axis that follows in memory, too: both as one axis, where many
-lanes of the shorter would be idle and what is read across it has neither side by side.
+the tile has neighbours along the axis that follows in memory, too.  Where many lanes along the last
+axis of the result would be idle, it and the one before it are one axis, unless both lie side by
+side in what is read across.
 """
 
 from __future__ import annotations
@@ -64,9 +65,12 @@ def turn(
     limits = [volume(run) for run in runs]
     side = _side(gpu_of(s), op, everything, (limits[place], limits[last]))
     down = taken(runs, in_memory(runs, across[1]) or [place], side)
-    while _idle(limits[last], side) and down.keys().isdisjoint((last - 1, last)):
-        runs, last = [*runs[:-2], (*runs[-2], *runs[-1])], last - 1
+    while _idle(limits[last], side) and last - 1 not in (place, *down):
+        *others, (*beyond, axis), ends = runs
+        runs = [*others, *([tuple(beyond)] if beyond else []), (axis, *ends)]
+        last = len(runs) - 1
         limits = [volume(run) for run in runs]
+        down = {min(n, last): size for n, size in down.items()}
     widest, most = (None if n is None else pow2_at_least(n) for n in (limits[last], limits[place]))
     # A tile is as long as another where one of its sides is short.
     wide = max(side, PROGRAM // prod(size for n, size in down.items() if n != last))
@@ -87,8 +91,11 @@ def turn(
 
 
 def _idle(extent: int | None, side: int) -> bool:
-    """True where a side is short and, padded, has many idle lanes."""
-    return extent is not None and 0 < extent < min(side, BUSY * pow2_at_least(extent))
+    """True where an axis, in whole sides or in one as short as itself, has many idle lanes."""
+    if extent is None:
+        return False
+    width = min(side, pow2_at_least(extent))
+    return 0 < extent < BUSY * width * -(-extent // width)
 
 
 def _side(
