@@ -86,6 +86,7 @@ class Beside:
     Attributes:
         launches: whether kernels of different elements may share a launch.
         joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
+        ends: what the last programs of the kernel of a stage are to combine; done then, too.
         kernels: what runs in one kernel, by these joins or by others.
         sums: the partial results of full reductions that others may be reduced with.
         folds: of columns, that others may be folded with.
@@ -94,6 +95,7 @@ class Beside:
     launches: bool
     leaders: list[Leader] = field(default_factory=list[Leader])
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
+    ends: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     kernels: Kernels = field(default_factory=Kernels)
     sums: list[Sums] = field(default_factory=list[Sums])
     folds: list[Folds] = field(default_factory=list[Folds])
@@ -362,3 +364,13 @@ def join_all(s: Schedule, beside: Beside) -> None:
     """Fuse the kernels that were noted."""
     for name, leader, loops in beside.joins:
         join(s, name, leader, loops=loops)
+    for name, leader in beside.ends:
+        ends_in(s, s[name], s[leader])
+
+
+def ends_in(s: Schedule, stage: Stage, kernel: Stage) -> bool:
+    """Let the last programs of a kernel of partial results combine them, where they may."""
+    ended = accepts(s, lambda trial: trial[stage.name].compute_last(trial[kernel.name]))
+    if ended:
+        stage.compute_last(kernel)
+    return ended

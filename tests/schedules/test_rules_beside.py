@@ -88,7 +88,7 @@ def test_what_needs_the_first_result_waits_for_it() -> None:
     assert "middle.beside" not in {knob.name for knob in s.knobs}
 
 
-# A reduction of everything in the loops of a pointwise kernel --------------------------------------
+# A reduction of everything in the loops of a pointwise kernel ------------------------------------
 
 
 def gathered(rows: int, columns: int) -> list[Tensor]:
@@ -109,11 +109,13 @@ def test_indices_are_checked_by_the_tiles_that_use_them(rows: int, columns: int)
     assert kernels(interpreted(case, "cuda")) == ["y", "v"]
     assert kernels(interpreted(case, "cuda", {"y.rows": 8, "y.columns": 64})) == ["y", "v"]
     assert kernels(interpreted(case, "cuda", {"v.along": False}))[0] == "y"
+    assert kernels(interpreted(case, "cuda", {"v.one_launch": True})) == ["y"]
     s = te.schedule_for(gathered(rows, columns), CUDA)
     assert emit(lower(s.plan, CUDA), CUDA).source.count("tl.load(at ") == 1
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("rows", [40, 37])
-def test_indices_are_checked_in_tritons_interpreter(rows: int) -> None:
-    compiled(RuleCase("gathered", lambda: gathered(rows, 300)), "triton-interpret")
+@pytest.mark.parametrize(("rows", "last"), [(40, False), (37, False), (37, True)])
+def test_indices_are_checked_in_tritons_interpreter(rows: int, last: bool) -> None:
+    case = RuleCase("gathered", lambda: gathered(rows, 300))
+    compiled(case, "triton-interpret", {"v.one_launch": last})

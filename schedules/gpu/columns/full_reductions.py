@@ -19,8 +19,8 @@ from tedsl.schedules.analysis.nests import (
     sole_readers,
 )
 from tedsl.schedules.analysis.views import definitions, volume
-from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
-from tedsl.schedules.gpu.columns.sibling_sums import ends_in, lead_sums, summed_beside
+from tedsl.schedules.fusion.horizontal import Beside, ends_in, in_a_launch, in_parts_beside
+from tedsl.schedules.gpu.columns.sibling_sums import lead_sums, summed_beside
 from tedsl.schedules.gpu.last_block import one_launch
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import pick
@@ -62,8 +62,12 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     kernel; a short one is a program in the launch of another kernel, where it can be."""
     stage = s[group.root]
     if not group.inner:
-        if group.in_parts or _along(s, group.root, beside):
-            _combine(s, stage, stage)
+        along = not group.in_parts and _along(s, group.root, beside)
+        if along or group.in_parts:
+            last = along and one_launch(s, group.root)
+            _combine(s, stage, None if last else stage)
+            if last:
+                beside.ends.append((group.root, beside.joins[-1][1]))
         elif (made := _partial_sums(s, group.root, stage, beside)) is None:
             in_a_launch(s, group.root, beside)
         elif one_launch(s, group.root, default=True):
@@ -108,15 +112,16 @@ def _along(s: Schedule, name: str, beside: Beside) -> bool:
     return long and in_parts_beside(s, name, beside)
 
 
-def _combine(s: Schedule, stage: Stage, root: Stage) -> None:
-    """Combine partial results in one program, that of `root`, many at once: in a loop over few of
-    them it would wait for memory again and again."""
+def _combine(s: Schedule, stage: Stage, root: Stage | None) -> None:
+    """Combine partial results in one program, that of `root`, or the last one of those that made
+    them, many at once: in a loop over few of them it would wait for memory again and again."""
     for axis in reduce_axes(stage):
         parts = pow2_at_least(volume([axis]) or MOST_AT_ONCE)
         piece = stage.split(axis, factor=min(MOST_AT_ONCE, parts))[1]
         stage.vectorize(piece)
         usual = max(4, min(parts, MOST_AT_ONCE) // EACH)
-        root.launch(num_warps=pick_warps(s, root, (4, 8, 16, 32), usual, parts))
+        if root is not None:
+            root.launch(num_warps=pick_warps(s, root, (4, 8, 16, 32), usual, parts))
 
 
 def _fold_whole(

@@ -122,14 +122,6 @@ def _kind(stage: Stage, axis: Axis) -> LoopKind:
     return stage.plan.mark(axis).kind
 
 
-def ends_in(s: Schedule, stage: Stage, kernel: Stage) -> bool:
-    """Let the last programs of a kernel of partial results combine them, where they may."""
-    ended = accepts(s, lambda trial: trial[stage.name].compute_last(trial[kernel.name]))
-    if ended:
-        stage.compute_last(kernel)
-    return ended
-
-
 def _read(view: View, name: str) -> set[Tensor]:
     """What a reduction reads along the axes that it folds."""
     return {read.tensor for read in reads_of(view[name]) if read.indices}
