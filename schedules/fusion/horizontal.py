@@ -24,8 +24,6 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 # compiled; and how many of the kernels that others may join are looked at, the latest of them.
 TOGETHER = 128
 LATEST = 16
-# Partial results that one program combines.
-MOST_PARTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +216,10 @@ def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
     its loops, a tile at a time (the knob `along`): it is read once; True when that was chosen.  A
     kernel of its own combines the partial results."""
     view = definitions(s)
-    size = volume(view[name].reduce_axes) or 0
     alike = [
         each
         for each in (beside.leaders if all_computed(s) else ())
         if _has_tiles(view, each, view[name]) and _share(view, name, each)
-        if size // each.tile <= MOST_PARTS
     ]
     return join_first(s, beside, [name], alike, f"{name}.along", partial(_parts, name=name))
 
