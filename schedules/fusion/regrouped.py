@@ -55,7 +55,7 @@ def _steps(view: View, op: ComputeOp, axis: Axis) -> list[int]:
 def _is_split(read: TensorRead, axis: Axis) -> bool:
     """True where the remainder of an axis is in the indices."""
     mods = [n for n in walk(*read.indices) if isinstance(n, Binary) and n.op is BinaryOp.FLOORMOD]
-    return any(among(axis, axes_of(each)) for each in mods)
+    return any(axis in axes_of(each) for each in mods)
 
 
 def _is_fold(view: View, op: Operation) -> bool:

@@ -157,7 +157,7 @@ CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (read_by_columns, 3000, 96, ["slope", "first", "second"]),
     (columns, 9000, 70, ["off.rf", "total", "off", "normed", "shown"]),
     (columns, 130, 40, ["total", "off", "normed"]),
-    (split, 12, 40_000, ["off.rf", "total", "mean", "off", "normed"]),
+    (split, 12, 40_000, ["off.rf", "normed"]),
     (of_products, 12, 40_000, ["stored", "off.rf", "normed"]),
     (middle, 40, 600, ["spread"]),
 ]
