@@ -212,3 +212,16 @@ def test_what_is_read_in_part_is_kept_in_memory() -> None:
     module = te.lower(s, target="cuda:sm_90")
     assert [buffer.name for buffer in module.workspaces if buffer.private] == ["B_memory"]
     assert agrees(s)
+
+
+def test_a_part_that_is_rounded_up_stays_in_what_is_stored() -> None:
+    a = te.placeholder((17,), name="A")
+    b = te.compute((17,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((51,), lambda i: b[i // 3], name="C")
+    s = te.create_schedule(c)
+    outer, rest = s[c].split(s[c].op.axis[0], 16)
+    middle, _ = s[c].split(rest, 8)
+    s[c].bind(outer, "blockIdx.x")
+    s[b].compute_at(s[c], middle)
+    s[b].store_at(s[c], outer)
+    assert agrees(s)

@@ -44,7 +44,7 @@ from tedsl.scheduling.plan import Cooperative, Online, Plan, StagePlan, stored
 from tedsl.scheduling.plan.links import reader_names, symbolic
 from tedsl.scheduling.regions.boxes import Reading, box_read, index_range
 from tedsl.scheduling.regions.computed_indices import always_read
-from tedsl.scheduling.regions.loop_bounds import guards_of, pass_down, pass_up
+from tedsl.scheduling.regions.loop_bounds import beyond, guards_of, pass_down, pass_up
 from tedsl.scheduling.regions.sliding_window import Slide, slide_of
 from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
@@ -124,7 +124,10 @@ def infer(plan: Plan, only: frozenset[str] | None = None, memory: Memory = NONE)
             region, stored, folds = _kept_regions(plan, stage, region, readings, found, facts)
         if isinstance(stage.placement, Cooperative):
             region, stored = _across_regions(stage.placement, stage.op, region)
-        bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts, memory)
+        if not any(folds):
+            folds = (None,) * len(region)
+        kept = frozenset(a for a, n in zip(stage.op.axes, folds, strict=True) if n is None)
+        bounds = _stage_bounds(plan, stage, stage.op, region, stored, kept, found, facts, memory)
         found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
 
@@ -380,11 +383,13 @@ def _stage_bounds(
     op: ComputeOp,
     region: tuple[Range, ...],
     stored: tuple[Range, ...],
+    kept: frozenset[Axis],
     found: dict[str, StageBounds],
     facts: Facts,
     memory: Memory,
 ) -> StageBounds:
-    """The loops of a stage that computes `region`; `facts` are those of the loops around it."""
+    """The loops of a stage that computes `region`; `facts` are those of the loops around it, and
+    dimensions of `kept` axes are stored as they are, not folded."""
     names = shared_loops(plan, stage)
     host: tuple[object, ...] = ()
     if isinstance(stage.placement, Online):
@@ -395,9 +400,9 @@ def _stage_bounds(
     made = (op,) if stage.scatters else (op.axes, op.reduce_axes, op.shape)
     shape = (*made, stage.relations, stage.leaf_axes, tuple(names.items()))
     return memory.get(
-        ("stage", shape, region, stored, facts, host),
+        ("stage", shape, region, stored, kept, facts, host),
         lambda: _computed(
-            stage, op, region, stored, _slices(plan, stage, op, facts, found), names, facts
+            stage, op, region, stored, kept, _slices(plan, stage, op, facts, found), names, facts
         ),
     )
 
@@ -407,6 +412,7 @@ def _computed(
     op: ComputeOp,
     region: tuple[Range, ...],
     stored: tuple[Range, ...],
+    kept: frozenset[Axis],
     slices: dict[Axis, Range],
     names: Mapping[Axis, Axis],
     facts: Facts,
@@ -434,9 +440,11 @@ def _computed(
         axis: widened(simplify(add(starts[axis], local[axis]), facts), axis.dtype)
         for axis in stage.root_axes
     }
-    for axis, box, kept in zip(op.axes, region, stored, strict=True):
-        if box.min is not kept.min:
-            local[axis] = simplify(sub(index[axis], kept.min), facts)
+    for axis, box, held in zip(op.axes, region, stored, strict=True):
+        if box.min is not held.min:
+            local[axis] = simplify(sub(index[axis], held.min), facts)
+        if box is not held and axis in kept:
+            guards += beyond(local[axis], held.extent, facts)
     return StageBounds(extents, index, local, region, guards, facts, stored, slices)
 
 

@@ -144,6 +144,13 @@ def guards_of(
     return tuple(condition for condition in needed if not prove(condition, facts))
 
 
+def beyond(place: Expr, held: Expr, facts: Facts) -> tuple[Expr, ...]:
+    """Conditions for a place to be in what is kept of a stage: a box that is rounded up for each
+    iteration of the loops between is larger than its share of what all of them read."""
+    needed = at_most(ZERO, place), less(place, held)
+    return tuple(condition for condition in needed if not prove(condition, facts))
+
+
 def _is_domain(domain: Range, start: Expr, extent: Expr) -> bool:
     """True when a reduce axis runs over its whole domain."""
     return start is domain.min and extent is domain.extent
