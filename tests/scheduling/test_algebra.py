@@ -105,6 +105,18 @@ def test_neither():
     assert result.text
 
 
+def test_quotients_that_may_be_by_nothing():
+    """Of three elements, two may weigh nothing."""
+
+    def mean(x, y):
+        none = te.all(x[0] == 0.0, x[1] == 0.0, y[0] == 0.0, y[1] == 0.0)
+        both = (x[0] * x[1] + y[0] * y[1]) / (x[1] + y[1])
+        return te.select(none, 0.0, both), x[1] + y[1]
+
+    result = judged(mean, X[k], Y[k])
+    assert (result.verdict, result.text) == (Verdict.UNKNOWN, "no proof: a quotient by 0")
+
+
 def test_known_operators_need_no_sympy():
     code = (
         "import sys, tedsl as te\n"

@@ -138,6 +138,25 @@ def test_an_output_of_another_layout_and_its_cache():
     assert replays(s, c.D)
 
 
+@pytest.mark.parametrize("how", ["rfactor", "divide", "split_online"])
+def test_an_output_that_is_defined_anew_stays_in_the_callers_array(how: str) -> None:
+    a, k = te.placeholder((24, 16), name="A"), te.reduce_axis((0, 16), name="k")
+    m = te.compute((24,), lambda i: te.max(a[i, k], axis=k), name="M")
+    r = te.reduce_axis((0, 16), name="r")
+    b = te.compute((24,), lambda i: te.sum(te.exp(a[i, r] - m[i]), axis=r), name="B")
+    s = te.create_schedule([m, b])
+    for tensor in (m, b):
+        _, inner = s[tensor].transform_layout(lambda i: (i % 4, i // 4))
+    if how == "divide":
+        s.divide(s[b].op.output(0), inner, 2)
+    else:
+        outer, _ = s[b].split(s[b].op.reduce_axis[0], 4)
+        s.rfactor(s[b], outer) if how == "rfactor" else s.split_online(s[b], outer)
+    assert [buffer.shape for buffer in te.lower(s, "cpu").outputs] == [m.shape, b.shape]
+    assert agrees(s)
+    assert replays(s, m, b)
+
+
 def test_an_output_is_not_padded():
     m = matmul(12, 20, 9)
     s = te.create_schedule(m.C)

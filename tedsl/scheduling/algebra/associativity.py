@@ -376,6 +376,8 @@ def _sign(difference: Any, case: _Case) -> int:
     """The sign of a real expression in this case; asks for a case distinction when it is open."""
     difference = _sympy().expand(difference)
     if difference.is_number:
+        if not difference.is_finite or not difference.is_real:
+            raise _NoProof("a comparison of what is no real number")
         return 0 if difference == 0 else 1 if difference > 0 else -1
     for known, sign in case.signs:
         if _sympy().expand(known - difference) == 0:
@@ -450,6 +452,8 @@ def _binary(op: BinaryOp, a: Any, b: Any, case: _Case) -> Any:
         case BinaryOp.MUL:
             return a * b
         case BinaryOp.DIV:
+            if b == 0:
+                raise _NoProof("a quotient by 0")
             return a / b
         case BinaryOp.MIN:
             return a if _sign(a - b, case) <= 0 else b

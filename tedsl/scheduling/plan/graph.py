@@ -115,6 +115,11 @@ def fresh_stage(name: str, op: ComputeOp | PlaceholderOp | ExternOp) -> StagePla
     return replace(stage, leaf_axes=stage.root_axes)
 
 
+def defined_anew(stage: StagePlan, op: ComputeOp) -> StagePlan:
+    """A stage with the loops of another definition of it, whose results are where they were."""
+    return replace(fresh_stage(stage.name, op), scope=stage.scope, array=stage.array)
+
+
 def producers_before(plan: Plan, name: str) -> Plan:
     """The plan in which the stage `name` comes as early as it can: all that it does not depend on
     follows it."""

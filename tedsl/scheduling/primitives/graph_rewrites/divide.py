@@ -15,6 +15,7 @@ from tedsl.index.simplify import simplify
 from tedsl.scheduling.plan import Partitioned, Plan, by_itself
 from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import (
+    defined_anew,
     fresh_stage,
     insert_before,
     is_output,
@@ -120,9 +121,7 @@ def divide(plan: Plan, call: Call, axis: object, at: object) -> tuple[Plan, tupl
     head = cut.head(stage_name(plan, stage.name, "head"))
     tail = cut.tail(stage_name(plan, stage.name, "tail"))
     whole = cut.whole(head, tail)
-    joined = replace(
-        fresh_stage(stage.name, whole), placement=by_itself(stage.placement), scope=stage.scope
-    )
+    joined = replace(defined_anew(stage, whole), placement=by_itself(stage.placement))
     if stage.placement.at_root:
         joined = replace(joined, placement=Partitioned(head.name, tail.name, cut.dim, cut.at))
     after = plan.with_stage(joined)

@@ -9,7 +9,7 @@ from tedsl.expr.index_arith import widened
 from tedsl.expr.nodes import Axis, AxisKind, Expr, IfThenElse, Range, Reduce, TensorRead
 from tedsl.expr.visit import substitute
 from tedsl.scheduling.plan import Plan, StagePlan, by_itself
-from tedsl.scheduling.plan.graph import fresh_stage, insert_before, reroute
+from tedsl.scheduling.plan.graph import defined_anew, fresh_stage, insert_before, reroute
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import add, extents, integer, overruns, positions
 from tedsl.scheduling.primitives.arguments import leaf, looped_stage
@@ -64,9 +64,8 @@ def rfactor(
     final = _final_op(stage, op, reduce, partial, loop, place)
     below = replace(fresh_stage(name, partial), placement=beside(stage), scope=stage.scope)
     above = replace(
-        fresh_stage(stage.name, final),
+        defined_anew(stage, final),
         placement=by_itself(stage.placement),
-        scope=stage.scope,
         atomic=stage.atomic,
     )
     after = insert_before(plan.with_stage(above), stage.name, below)

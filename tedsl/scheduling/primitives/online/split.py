@@ -14,7 +14,7 @@ from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.plan import Inlined, Plan, StagePlan, by_itself
 from tedsl.scheduling.plan.copies import stage_name
-from tedsl.scheduling.plan.graph import fresh_stage, is_output, loop_readers, rebuilt
+from tedsl.scheduling.plan.graph import defined_anew, fresh_stage, is_output, loop_readers, rebuilt
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import integer
 from tedsl.scheduling.primitives.arguments import leaf, looped_stage
@@ -245,11 +245,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
                 place = body.index if isinstance(body, Reduce) else 0
                 partials[tensor] = below.op.outputs[place]
             final = parts.final(stage.name, stage.op, own, below.op, partials)
-            changed = replace(
-                fresh_stage(stage.name, final),
-                placement=by_itself(stage.placement),
-                scope=stage.scope,
-            )
+            changed = replace(defined_anew(stage, final), placement=by_itself(stage.placement))
         changed = rebuilt(changed, current)
         for old, tensor in zip(stage.op.outputs, changed.op.outputs, strict=True):
             if old is not tensor:
