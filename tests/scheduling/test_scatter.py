@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lowering import agrees
 from refusals import refused
 
 import tedsl as te
@@ -206,6 +207,24 @@ def test_what_is_read_beyond_the_end_of_the_rows_is_masked() -> None:
     source = te.build(s, target="cuda:sm_90").source
     assert source.count("tl.load(X + ") == 1 and "tl.load(X + i, mask=m_i" in source
     assert "tl.atomic_add(C + (x[:, None] * 7" in source
+
+
+@pytest.mark.parametrize("scattered", [True, False])
+def test_skewed_lanes_ask_data_only_where_they_fold(scattered: bool) -> None:
+    """Lanes that are ahead of others stand before the first of the rows, which has no group."""
+    n = te.size_var("n")
+    a, x = te.placeholder((n, 16), "int32", name="A"), te.placeholder((n,), "int32", name="X")
+    i = te.reduce_axis((0, n), name="i")
+    c = te.compute((3, 16), lambda g, j: te.sum(a[i, j], axis=i, where=x[i] - 1 == g), name="C")
+    s = te.create_schedule(c)
+    g, j = s[c].op.axis
+    if scattered:
+        s[c].scatter(g)
+    s[c].reorder(i, j)
+    s[c].vectorize(j)
+    skewed = s[c].skew(i, j, step=4, modulus=8)
+    s[c].partition(s[c].split(skewed, 4)[0], policy="ends")
+    assert agrees(s, {n: 17})
 
 
 def test_the_printed_schedule_says_so() -> None:

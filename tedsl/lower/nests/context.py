@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.index_arith import both, constant, floormod, sub
+from tedsl.expr.index_arith import both, conjuncts, constant, floormod, sub
 from tedsl.expr.nodes import (
     Axis,
     Before,
     Const,
     Expr,
     Folded,
+    IfThenElse,
     Reduce,
     TensorRead,
 )
-from tedsl.expr.visit import axes_of, rewrite
+from tedsl.expr.visit import axes_of, rewrite, walk
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Buffer,
@@ -141,6 +142,17 @@ def region_start(context: Context, tensor: Tensor) -> tuple[Expr, ...]:
 
 def guarded(conditions: Sequence[Expr], body: Stmt) -> Stmt:
     return Guard(both(*conditions), body) if conditions else body
+
+
+def all_of(guards: Sequence[Expr], condition: Expr) -> tuple[Expr, ...]:
+    """All conditions of an update; one that reads memory is asked for where `guards` hold, since
+    its indices may lie outside elsewhere."""
+    if guards and any(isinstance(node, Load) for node in walk(condition)):
+        inside = both(*guards)
+        condition = both(
+            *(IfThenElse(inside, each, Const(False, DType.bool)) for each in conjuncts(condition))
+        )
+    return (*guards, condition)
 
 
 def loops(

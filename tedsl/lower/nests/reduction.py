@@ -49,6 +49,7 @@ from tedsl.ir.nodes import (
 from tedsl.ir.visit import walk_exprs, walk_stmts
 from tedsl.lower.nests.context import (
     Context,
+    all_of,
     carried,
     companions,
     guarded,
@@ -432,7 +433,7 @@ class Reduction:
         """The update in its loops, less the `skipped` outermost of them."""
         guards, folded = self._guards_of_folds()
         if self.reduce.where is not None:
-            folded = (*folded, lowered(self.context, self.reduce.where, self.bounds))
+            folded = all_of(folded, lowered(self.context, self.reduce.where, self.bounds))
         mask = both(*folded) if folded else None
         values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
         marks = [self.stage.mark(a).products for a in self.stage.leaf_axes]

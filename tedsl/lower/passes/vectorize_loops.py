@@ -16,7 +16,7 @@ from tedsl.expr.index_arith import (
     next_power_of_two,
 )
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Cast, Const, Expr
-from tedsl.expr.visit import axes_of, structural_equal
+from tedsl.expr.visit import axes_of, structural_equal, walk
 from tedsl.index.facts import Facts
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.prove import prove
@@ -27,6 +27,7 @@ from tedsl.ir.nodes import (
     For,
     Func,
     Guard,
+    Load,
     LoopKind,
     Scope,
     Stmt,
@@ -210,7 +211,8 @@ def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
     if stmt.mask is not None:
         own = list(conjuncts(place.masked(stmt.mask)))
     scalar = [c for c in own if axes_of(c).isdisjoint(lanes)]
-    conditions = (*place.conditions, *(c for c in own if not axes_of(c).isdisjoint(lanes)))
+    tiled = [c for c in own if not axes_of(c).isdisjoint(lanes)]
+    conditions = (*place.conditions, *tiled)
     facts = place.facts.assume(both(*scalar)) if scalar else place.facts
     inside = replace(place, conditions=conditions, facts=facts)
     values = tuple(inside.masked(v) for v in stmt.values)
@@ -219,9 +221,14 @@ def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
     if not _needed_for_store(stmt.buffers[0], stmt.indices, list(data), place):
         conditions = tuple(c for c in conditions if c not in data)
     mask = both(*conditions) if conditions else None
-    indices = tuple(map(place.masked, stmt.indices))
+    cheap = (*place.conditions, *(c for c in tiled if not _reads_memory(c)))
+    indices = tuple(map(replace(inside, conditions=cheap).masked, stmt.indices))
     update = replace(stmt, indices=indices, values=values, mask=mask, tile=place.tile)
     return Guard(both(*scalar), update) if scalar else update
+
+
+def _reads_memory(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
 
 
 def _is_data(condition: Expr, lanes: frozenset[Axis], kept: frozenset[Axis]) -> bool:
