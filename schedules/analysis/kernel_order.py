@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tedsl.schedules.analysis.groups import Group
-from tedsl.schedules.analysis.views import definitions
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import group_of
-from tedsl.scheduling.plan.inline import finished, sources_of
+from tedsl.scheduling.plan.inline import needs_of_stage
 from tedsl.scheduling.plan.links import follower_names, places
 
 
@@ -67,9 +66,7 @@ class Kernels:
 
     @staticmethod
     def _sources(s: Schedule, name: str) -> tuple[str, ...]:
-        view = definitions(s)
-        op = view[name] if name in view else finished(s.plan, s.plan.stage(name).op)
-        return sources_of(s.plan, op)
+        return needs_of_stage(s.plan, s.plan.stage(name).op)
 
 
 def stages_of(group: Group) -> list[str]:

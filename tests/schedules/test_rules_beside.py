@@ -125,3 +125,15 @@ def test_a_hundred_thousand_tiles_check_their_indices() -> None:
     """To combine what so many found takes one program 6 us, to load all indices again 140."""
     s = te.schedule_for(gathered(187248, 427), CUDA)
     assert kernels(s) == ["y", "v"]
+
+
+def test_what_is_nothing_of_an_inlined_stage_is_waited_for() -> None:
+    """Of (x % 5) // 5 nothing is left where it is substituted, and until then it is read."""
+    x, five = c.p(64, 32, dtype="int64"), te.const(5, "int64")
+    first: Any = te.compute((64, 32), lambda i, j: (x[i, j] // five, x[i, j] + five), name="first")
+    k = te.reduce_axis((0, 32), name="k")
+    top = te.compute((64,), lambda i: te.max(first[1][i, k], axis=k), name="top")
+    rest = te.compute((64, 32), lambda i, j: (first[1][i, j] - top[i]) % five, name="rest")
+    none = te.compute((64, 32), lambda i, j: rest[i, j] // five, name="none")
+    last = te.compute((64, 32), lambda i, j: none[i, 31 - j] + none[i, j], name="last")
+    interpreted(RuleCase("nothing", lambda: [last, first[0]]), "cuda")

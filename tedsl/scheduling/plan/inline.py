@@ -242,6 +242,28 @@ def sources_of(plan: Plan, op: Operation) -> tuple[str, ...]:
     return known[op]
 
 
+def needs_of_stage(plan: Plan, op: Operation) -> tuple[str, ...]:
+    """The stages that an operation of a plan reads, also by way of inlined ones: more than what is
+    left of it reads where those are substituted, since something of them may be nothing then."""
+    known = substitution(plan).needs
+    waiting = [op]
+    while waiting:
+        each = waiting[-1]
+        inlined = [o for o in operations_read(each) if is_inlined(plan.stage_of(o))]
+        missing = [source for source in inlined if source not in known]
+        if missing and each not in known:
+            waiting.extend(missing)
+            continue
+        waiting.pop()
+        if each not in known:
+            found: dict[str, None] = {}
+            for source in operations_read(each):
+                own = plan.stage_of(source)
+                found |= dict.fromkeys(known[source] if is_inlined(own) else (own.name,))
+            known[each] = tuple(found)
+    return known[op]
+
+
 def _finished(plan: Plan, op: Operation, done: Mapping[Operation, Operation]) -> Operation:
     """`op` reading what is `done` in place of what that was."""
     bodies: dict[Tensor, ComputeOp] = {}

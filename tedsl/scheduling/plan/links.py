@@ -401,13 +401,14 @@ def inlined_names(plan: Plan) -> tuple[str, ...]:
 
 class Substitution:
     """Stands for which stages are inlined, and keeps the operations with those substituted:
-    `finished` by what they are in plans, and `origin` the other way round; and the stages that
-    finished ones read."""
+    `finished` by what they are in plans, and `origin` the other way round; the stages that finished
+    ones read; and by way of which inlined ones an operation of a plan `needs` what others make."""
 
     def __init__(self) -> None:
         self.finished: dict[Operation, Operation] = {}
         self.origin: dict[Operation, Operation] = {}
         self.sources: dict[Operation, tuple[str, ...]] = {}
+        self.needs: dict[Operation, tuple[str, ...]] = {}
 
 
 @once
