@@ -157,6 +157,16 @@ def test_an_output_that_is_defined_anew_stays_in_the_callers_array(how: str) -> 
     assert replays(s, m, b)
 
 
+def test_an_axis_that_the_callers_array_has_not_is_not_skewed():
+    c = chain(12, 16)
+    s = te.create_schedule(c.D)
+    one, i, j = s[c.D].transform_layout(lambda i, j: (0, i, j))
+    with refused(s, "the caller's array of D has no dimension of l0", "leave it out of the layout"):
+        s[c.D].skew(one, i, 1, 2)
+    s[c.D].skew(j, i, 1, 4)
+    assert agrees(s)
+
+
 def test_an_output_is_not_padded():
     m = matmul(12, 20, 9)
     s = te.create_schedule(m.C)

@@ -8,6 +8,7 @@ from typing import assert_never
 from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
+from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra.associativity import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.kernels.tree import guests, has_own_launch, leader_of, root_of
@@ -92,6 +93,7 @@ def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: ob
             facts=[("loops", loops_text(stage))],
             hint="skew before split and fuse",
         )
+    _require_stored_along(plan, call, stage, axis)
     gone = ranks((axis, *scattered_axes(stage)))
     data = [a for a in stage.root_axes if a.kind is AxisKind.DATA and a not in gone]
     if not isinstance(along, Axis) or along not in ranks(data):
@@ -112,6 +114,23 @@ def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: ob
                 axis=axis,
                 hint="skew loops along axes that are not skewed",
             )
+
+
+def _require_stored_along(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """An output in another layout has an axis of one element wherever the caller's array has
+    none."""
+    array, place = stage.array, ranks(stage.op.axis).get(axis)
+    if array is not None and place is not None:
+        if array.axes[place] in axes_of(*array.indices):
+            return
+        raise call.refuse(
+            plan,
+            f"the caller's array of {stage.name} has no dimension of {labels(stage)[axis]}, along "
+            "which an element would be stored more than once",
+            axis=axis,
+            hint="skew an axis of more than one element, or leave it out of the layout of "
+            f"{stage.name}",
+        )
 
 
 def require_scatter(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
