@@ -64,3 +64,29 @@ def test_parts_of_an_address_that_may_lie_outside(read: object, inside: bool) ->
     steps = [line for line in loads.splitlines() if "getelementptr" in line]
     assert steps
     assert all(("inbounds" in line) == inside for line in steps)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("factor", [2, 4, 8])
+@pytest.mark.parametrize("extent", [3, 4, 9])
+def test_a_choice_between_nothing_and_a_quotient_by_it(
+    extent: int, factor: int, dtype: str
+) -> None:
+    """LLVM believes that 0 / 0 is 0, and leaves out the choice that says so."""
+    zero, one = te.const(0, dtype), te.const(1, dtype)
+
+    def both(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        none = te.all(*(each == zero for each in (*a, *b)))
+        mean = (a[0] * a[1] + b[0] * b[1]) / (a[1] + b[1])
+        return te.select(none, zero, mean), a[1] + b[1]
+
+    means = te.comm_reducer(both, lambda *_: (zero, zero), "means", believed=True)
+    x, k = te.placeholder((extent, extent), dtype, name="x"), te.reduce_axis((0, extent), name="k")
+    made = te.compute((extent,), lambda i: means((x[i, k], one), k, where=k <= i), name="mean")
+    s = te.create_schedule(made)
+    s["mean"].vectorize(s["mean"].split(k, factor)[1])
+    data = np.linspace(-1, 1, extent**2).astype(dtype).reshape(extent, extent)
+    counts = np.arange(1, extent + 1)
+    found, counted = te.build(s, "cpu", cache=False)(data)
+    np.testing.assert_allclose(found, np.tril(data).sum(1) / counts, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(counted, counts)

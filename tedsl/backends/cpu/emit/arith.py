@@ -23,6 +23,15 @@ _ROUNDING = {
     UnaryOp.TRUNC: "trunc",
 }
 _PLAIN = {BinaryOp.AND: "and", BinaryOp.OR: "or", BinaryOp.XOR: "xor"}
+_QUOTIENTS = frozenset(
+    (
+        BinaryOp.DIV,
+        BinaryOp.TRUNCDIV,
+        BinaryOp.TRUNCMOD,
+        BinaryOp.FLOORDIV,
+        BinaryOp.FLOORMOD,
+    )
+)
 _BOOL = {BinaryOp.ADD: "or", BinaryOp.MUL: "and", BinaryOp.MIN: "and", BinaryOp.MAX: "or"}
 _RELATION = {
     CompareOp.EQ: "eq",
@@ -109,11 +118,19 @@ def binary(
     if dtype.is_float:
         exact = is_short_float(dtype)
         x, y = Num(fn, a, "" if exact else flags), Num(fn, b, "" if exact else flags)
-        return _binary_float(x, y, op, dtype)
+        return _binary_float(x, _kept_apart(y) if op in _QUOTIENTS else y, op, dtype)
     x, y = Num(fn, a), Num(fn, b)
     if dtype.is_bool and op in _BOOL:
         return x.op2("", _BOOL[op], y).value
     return _binary_integer(x, y, op, dtype).value
+
+
+def _kept_apart(divisor: Num) -> Num:
+    """The divisor of vectors, of which LLVM does not see the lanes.  It believes that 0 / 0 is 0
+    (22, `SimplifyDemandedVectorElts`), and leaves out a choice between the two."""
+    if not divisor.type.lanes or divisor.value.const is not None:
+        return divisor
+    return divisor.call("arithmetic.fence")
 
 
 def _binary_float(x: Num, y: Num, op: BinaryOp, dtype: DType) -> Value:
