@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -10,7 +11,8 @@ import choices as st
 from choices import Draw
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Axis, Reduce
+from tedsl.expr.index_arith import constant
+from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.scattered import may_scatter
@@ -51,6 +53,36 @@ def axis_of(draw: Draw, stage: Stage) -> Axis:
     """A loop of the stage; when it has none, its root axis or an axis that belongs nowhere."""
     candidates = [*stage.leaf_iter_vars, *stage.leaf_iter_vars, *stage.plan.root_axes]
     return draw(st.sampled_from(candidates)) if candidates else Axis("nowhere")
+
+
+def lay_out(draw: Draw, s: Schedule) -> None:
+    """Outputs over other axes than their arrays have."""
+    for tensor in s.outputs:
+        stage = s[tensor]
+        if isinstance(stage.op, ComputeOp) and stage.op.axes and draw(st.booleans()):
+            with contextlib.suppress(ScheduleError):
+                call(s, stage.transform_layout, _layout(draw, stage.op.shape))
+
+
+def _layout(draw: Draw, sizes: Sequence[Expr]) -> Callable[..., list[Any]]:
+    """Parts of an axis, several axes as one, or another order: none of them has padding."""
+    order = draw(st.permutations(list(range(len(sizes)))))
+    which, way = draw(st.integers(0, len(sizes) - 1)), draw(st.integers(0, 3))
+    size = constant(sizes[which]) or 1
+    step = draw(st.sampled_from([n for n in range(1, min(size, 64) + 1) if size % n == 0]))
+
+    def layout(*axes: Axis) -> list[Any]:
+        own = axes[which]
+        match way:
+            case 0 | 1:
+                parts = (own // step, own % step) if way else (own % step, own // step)
+                return [*axes[:which], *parts, *axes[which + 1 :]]
+            case 2 if len(axes) > 1:
+                return [axes[0] * sizes[1] + axes[1], *axes[2:]]
+            case _:
+                return [axes[n] for n in order]
+
+    return layout
 
 
 def scatter(draw: Draw, s: Schedule, stage: Stage) -> None:

@@ -13,9 +13,9 @@ from types import CodeType
 
 import choices as st
 from choices import Draw
-from drawn_calls import steps
+from drawn_calls import lay_out, steps
 from drawn_chains import again, fuse_chain
-from drawn_schedules import PRIMITIVES, Primitive, attempt, started
+from drawn_schedules import LAID_OUT, PRIMITIVES, Primitive, attempt, started
 from strategies import Case
 
 import tedsl as te
@@ -111,7 +111,12 @@ class Focus:
 
     def start(self, case: Case, rules: Callable[[Case], Schedule]) -> Schedule:
         """What the primitives are called on."""
-        return rules(case) if self.by_rules else started(case.outputs, case.sizes)
+        if self.by_rules:
+            return rules(case)
+        schedule = started(case.outputs, case.sizes)
+        if self.draw(st.integers(0, LAID_OUT)) == LAID_OUT:
+            lay_out(self.draw, schedule)
+        return schedule
 
     def accepted(self, schedule: Schedule, drawer: Primitive, but: Set[str] = frozenset()) -> bool:
         """Whether a call was, and not only what prepares it."""

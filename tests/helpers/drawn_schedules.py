@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import choices as st
 from choices import event
-from drawn_calls import FACTORS, axis_of, call, scatter, steps
+from drawn_calls import FACTORS, axis_of, call, lay_out, scatter, steps
 from intrinsics import micro_kernel
 from strategies import Draw
 
@@ -34,6 +34,8 @@ from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")
 MIXED = 1 << 12
 """Elements of a tensor of which a layout may have places for many more."""
+LAID_OUT = 3
+"""How many schedules begin as their definitions are for each that begins with `lay_out`."""
 PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "parallel", "tensor_core")
 SCOPES = ("local", "local", "global", "shared")
 
@@ -53,6 +55,8 @@ def schedules(
     What it assumes holds for `sizes`.
     """
     schedule = started(outputs, sizes)
+    if draw(st.integers(0, LAID_OUT)) == LAID_OUT:
+        lay_out(draw, schedule)
     for _ in steps(draw, max_steps):
         attempt(draw, schedule)
     return schedule

@@ -257,6 +257,43 @@ class Stages(Drawing):
 
         return [row, self.define(source.dims, body, finite=False)]
 
+    def in_groups(self, source: Known) -> list[Known]:
+        """A fold of each part of a dimension, every element with the fold of its own part, and
+        maybe these with the parts as dimensions."""
+        which = self.draw(st.integers(0, len(source.dims) - 1))
+        dim = source.dims[which]
+        sizes = [n for n in range(2, dim.value + 1) if dim.value % n == 0]
+        if not sizes or isinstance(dim.extent, Expr):
+            return self.centred(source)
+        size = self.draw(st.sampled_from(sizes))
+        k = te.reduce_axis((0, size), name=self.name("k"))
+        folds = (te.any, te.all) if source.dtype.is_bool else (te.max, te.min, te.sum)
+        fold: Any = self.draw(st.sampled_from(folds))
+        self.case.length *= size
+        count = Dim(dim.value // size, dim.value // size)
+        over, rest = source.dims[:which], source.dims[which + 1 :]
+
+        def folded(*i: Expr) -> Any:
+            return fold(source.tensor[(*i[:which], i[which] * size + k, *i[which + 1 :])], axis=k)
+
+        row = self.define((*over, count, *rest), folded, finite=False)
+        formula, back = self.formula(source.dtype, 1), self.chance(1, 2)
+
+        def body(*i: Expr) -> Any:
+            own = row.tensor[(*i[:which], i[which] // size, *i[which + 1 :])]
+            return formula([source.tensor[i], te.cast(own, source.dtype)], i)
+
+        made = self.define(source.dims, body, finite=False)
+        if not back:
+            return [row, made]
+        parts = (*over, count, Dim(size, size), *rest)
+
+        def apart(*i: Expr) -> Any:
+            at = i[which] * size + i[which + 1]
+            return formula([made.tensor[(*i[:which], at, *i[which + 2 :])]] * 2, i)
+
+        return [row, made, self.define(parts, apart, finite=False)]
+
     def paired(self, source: Known) -> list[Known]:
         """Two folds in one: a sum with a maximum, or a minimum with a maximum."""
         wide = DType.float32 if source.dtype.is_float else DType.int32

@@ -121,7 +121,7 @@ class _Builder(Stages):
         if source.dims:
             kinds += [self.reduction, self.reduction, self.shifted, self.broadcast, self.nested]
             kinds += [self.remapped] * 4 + [self.resized, self.stencil, self.windowed]
-            kinds += [self.diamond, self.centred, self.paired]
+            kinds += [self.diamond, self.centred, self.paired, self.in_groups, self.in_groups]
             kinds += [self.backwards, self.strided]
         if source.exact and source.finite and source.dtype.is_float:
             kinds.append(self.stored)
