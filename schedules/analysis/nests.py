@@ -287,8 +287,13 @@ _SIMPLE = {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, U
 
 def cost(op: ComputeOp) -> int:
     """Rough arithmetic per element: transcendental functions count ten."""
+    return arithmetic(*op.bodies)
+
+
+def arithmetic(*exprs: Expr) -> int:
+    """The same of expressions."""
     total = 0
-    for node in walk(*op.bodies):
+    for node in walk(*exprs):
         if isinstance(node, Unary):
             total += 1 if node.op in _SIMPLE else 10
         elif isinstance(node, Binary):

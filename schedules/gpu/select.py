@@ -15,6 +15,7 @@ from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.schedules.analysis.groups import Group, crossed_row, expose_epilogue
 from tedsl.schedules.analysis.nests import (
     contraction,
+    cost,
     crossing,
     is_reduction,
     padded,
@@ -75,8 +76,10 @@ TAKEN = 512
 # lines again while they are in the cache (gathers of 11 million elements: 72 us for 88, 67 for 93,
 # and 18 for 21, H200).
 SCATTERED = 64
-# Elements for each warp of a tile that transposes; of several tensors half as many.
+# Elements for each warp of a tile that transposes; half as many of functions, from how much
+# arithmetic on.
 TURNED = 1024
+FUNCTION = 10
 # Stencils: from how many offsets along one axis at which a tensor is read a tile has several rows;
 # and the rows and columns of it, so that most of the halo lies in the tile itself, up to how many
 # places.
@@ -188,7 +191,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             lead(s, beside, stage.name, tile, small)
     elif across is not None:
         tile = turn(s, stage, op, everything, across)
-        more = min(16, tile // (TURNED if len(everything) == 1 else TURNED // 2))
+        more = min(16, tile // (TURNED if cost(op) < FUNCTION else TURNED // 2))
     else:
         if tiled_together(s, stage.name, beside):
             return
@@ -200,8 +203,8 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         tile = sides.rows * sides.columns
         lead(s, beside, stage.name, tile, small=False, sides=sides)
         more = min(8, tile // TAKEN)
-    single = single and across is None and all(plain(r) is not None for r in everything)
-    usual = 8 if single else 4
+    single = single and all(plain(r) is not None for r in everything)
+    usual = 8 if single and (across is None or tile >= 4 * TURNED) else 4
     usual = max(usual, more)
     warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
     stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))

@@ -16,7 +16,7 @@ from tedsl.schedules.gpu import select as gpu
 from tedsl.schedules.gpu.pointwise import periodic_vectors
 from tedsl.tensor.tensor import Tensor
 
-B = "bfloat16"
+B, H = "bfloat16", "float16"
 
 
 def chain(rows: int, columns: int) -> Tensor:
@@ -151,6 +151,36 @@ def test_a_program_takes_the_periods_that_its_fetches_need(
     """More vectors take more fetches; those of longer elements come to the same bytes in fewer."""
     assert defaults(affine(dtype, vectors))["y.periods"] == periods
     assert defaults(affine(dtype, vectors))["y.warps"] == (8 if periods == 1 else 4)
+
+
+def test_a_program_takes_the_periods_that_its_functions_of_columns_need() -> None:
+    """What is computed of the place in a row alone is computed once for several of them."""
+    x, v, w = c.p(8191, 1484, dtype=H), c.p(1484, name="v"), c.p(1484, dtype=H, name="w")
+    scaled = te.compute(
+        (8191, 1484),
+        lambda i, j: x[i, j] * (te.rsqrt(v[j] / 7.0 + 1e-5) / (1.0 + te.exp(w[j]))).astype(H),
+        name="y",
+    )
+    plain = te.compute((8191, 1484), lambda i, j: x[i, j] * w[j], name="y")
+    assert defaults(scaled)["y.periods"] == 2
+    assert defaults(plain)["y.periods"] == 1
+
+
+def test_elements_gathered_from_rows_of_their_own_are_read_in_tall_tiles() -> None:
+    x, at = c.p(209, 4640, dtype=B), c.p(2432, 4640, dtype="int64", name="at")
+    wide = c.p(2432, dtype="int64", name="wide")
+    each = te.compute((2432, 4640), lambda i, j: x[at[i, j], j], name="y")
+    whole = te.compute((2432, 4640), lambda i, j: x[wide[i], j], name="y")
+    assert (defaults(each)["y.rows"], defaults(each)["y.columns"]) == (32, 64)
+    assert int(str(defaults(whole)["y.columns"])) >= 256
+
+
+@pytest.mark.parametrize(("functions", "warps"), [(False, 4), (True, 8)])
+def test_functions_in_tiles_that_transpose_have_more_warps(functions: bool, warps: int) -> None:
+    x, y = c.p(2048, 2048), c.p(2048, 2048, name="y")
+    own = te.tanh if functions else lambda value: value
+    z = te.compute((2048, 2048), lambda i, j: own(x[i, j]) + y[j, i], name="z")
+    assert defaults(z)["z.warps"] == warps
 
 
 def test_what_another_kernel_may_join_takes_one_period() -> None:

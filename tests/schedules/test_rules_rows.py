@@ -370,3 +370,12 @@ def test_several_axes_are_folded_along_memory(moments: bool) -> None:
     assert any(fused[not moments] in step.results for step in s.trace.steps)
     assert any(step.primitive == "split_online" for step in s.trace.steps) == moments
     compiled(small, "triton-interpret", pieces)
+
+
+def test_short_axes_that_padding_would_leave_idle_run_in_pieces() -> None:
+    """41 x 24 x 21 elements of a result would be 64 x 32 x 32 lanes."""
+    x = c.p(41, 24, 1024, 21, dtype="bfloat16")
+    p, q, r = (te.reduce_axis((0, n), name=s) for n, s in zip((41, 24, 21), "pqr", strict=True))
+    y = te.compute((1024,), lambda j: te.min(x[p, q, j, r], axis=[p, q, r]), name="y")
+    s = schedule_for(y, "cuda:sm_90")
+    assert {knob.name: knob.chosen for knob in s.knobs}["y.whole_row"] is False

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.devices import GpuDevice
-from tedsl.expr.nodes import Axis, TensorRead
-from tedsl.expr.visit import axes_of
-from tedsl.schedules.analysis.nests import plain
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr, TensorRead
+from tedsl.expr.visit import axes_of, walk
+from tedsl.schedules.analysis.nests import arithmetic, plain
 from tedsl.schedules.analysis.views import extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, dram
@@ -35,6 +36,8 @@ LONG = 1 << 14
 # the L1 cache in each.
 APART = 32 * ACCESS // LINE
 CHOICES = (1, 2, 4, 8)
+# The share of the time of all else that is not worth more registers.
+SLACK = 1 / 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +76,37 @@ def periods_of(
 
 def _enough(gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int:
     """Periods from which on the broadcast vectors, of which each 16 bytes are loaded in so many
-    `pieces`, are loaded in the time that DRAM takes for the rest."""
+    `pieces`, are loaded, and what is computed of them alone is, in the time that DRAM takes for
+    the rest; or in which the rest of the arithmetic is most of it."""
     last = op.axes[-1]
     fetched = {read.tensor for read in everything if _is_of_columns(read, last)}
     along = {read.tensor for read in everything if last in axes_of(*read.indices)}
     moved = [*op.bodies, *along.difference(fetched)]
-    clocks = len(fetched) * pieces * APART
     elements = 32 * ACCESS // min(each.dtype.nbytes for each in (*moved, *fetched))
     memory = elements * sum(each.dtype.nbytes for each in moved) // dram(gpu)
-    return next((n for n in CHOICES if clocks <= n * memory), max(CHOICES))
+    a_clock = gpu.fma[DType.float32] / (2 * gpu.sms * gpu.clock)
+    once = _work(_of_columns(op.bodies, last)) * elements / a_clock
+    rest = _work(op.bodies) * elements / a_clock - once
+    clocks, enough = len(fetched) * pieces * APART, max(memory, (1 + SLACK) * rest)
+    fine = (n for n in CHOICES if clocks / n <= memory and once / n + rest <= enough)
+    return next(fine, max(CHOICES))
+
+
+def _work(exprs: Sequence[Expr]) -> int:
+    """Instructions for each element, about; a division of floats takes ten."""
+    found = (node for node in walk(*exprs) if isinstance(node, Binary))
+    return arithmetic(*exprs) + 9 * sum(node.op is BinaryOp.DIV for node in found)
+
+
+def _of_columns(exprs: Sequence[Expr], last: Axis) -> list[Expr]:
+    """The largest parts of expressions that only the place in a row decides."""
+    found: list[Expr] = []
+    for expr in exprs:
+        if set(axes_of(expr)) == {last}:
+            found.append(expr)
+        elif not isinstance(expr, TensorRead):
+            found += _of_columns(expr.children(), last)
+    return found
 
 
 def _is_of_columns(read: TensorRead, last: Axis) -> bool:
