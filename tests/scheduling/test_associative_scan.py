@@ -120,6 +120,17 @@ def test_what_else_is_refused() -> None:
         s.associative_scan(s["run"])
 
 
+def test_nothing_is_computed_in_loops_that_it_replaces() -> None:
+    x, state = te.placeholder((16, 8), name="x"), te.placeholder((16, 8), name="S")
+    terms = te.compute((16, 8), lambda t, i: x[t, i] * 2.0, name="terms")
+    first = te.compute((1, 8), lambda t, i: te.const(0.0, "float32"), name="first")
+    update = te.compute((16, 8), lambda t, i: state[t - 1, i] + terms[t, i], name="U")
+    s = te.create_schedule(te.scan(first, update, state, name="run"))
+    s["terms"].compute_at(s["run"], s["run"].op.axis[0])
+    with refused(s, "terms is computed in a loop of run, which has other loops", "compute_at"):
+        s.associative_scan(s["run"], 4)
+
+
 def test_an_output_keeps_its_rows() -> None:
     """A scan that is a result is still stored, out of what is folded."""
     outs = scans.running_sum(9, 5)

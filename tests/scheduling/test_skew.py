@@ -236,3 +236,24 @@ def test_a_cache_is_skewed_as_its_stage_was() -> None:
     s[y].split(y.op.axis[0], 2)
     with pytest.raises(te.ScheduleError, match="which is split or fused"):
         s.cache_write(y, "local")
+
+
+def test_skewed_lanes_of_what_another_reduction_reads() -> None:
+    """Where the reduction around it says where the lanes begin, those before have no result."""
+    a, b = te.placeholder((8, 8), name="A"), te.placeholder((8, 4), name="B")
+    k = te.reduce_axis((0, 8), name="k")
+    c = te.compute((8, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = te.create_schedule(c)
+    _, inner = s[c].split(k, factor=4)
+    s.rfactor(s[c], inner, factor_axis=-1)
+    (outer,) = s["C.rf"].op.reduce_axis
+    s.rfactor(s["C.rf"], s["C.rf"].split(outer, factor=4)[1])
+    (along,) = s["C.rf"].op.reduce_axis
+    s["C.rf.rf"].compute_at(s["C.rf"], along)
+    first, *_, last = s["C.rf.rf"].op.axis
+    skewed = s["C.rf.rf"].skew(last, first, step=7, modulus=4)
+    pieces, _ = s["C.rf.rf"].split(skewed, factor=4)
+    s["C.rf.rf"].partition(pieces, policy="ends")
+    s["C.rf"].compute_at(s["C"], s["C"].op.axis[0])
+    te.lower(s, "cuda:sm_90", check=True)
+    assert agrees(s, bound=1e-5)

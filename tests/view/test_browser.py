@@ -360,7 +360,8 @@ def test_the_roofline_has_a_tab(tab: Tab, tmp_path: Path) -> None:
 def test_the_loop_order_is_played(tab: Tab, tmp_path: Path) -> None:
     tab.click("#tab-order")
     loops, slider = "#pane-order pre", "document.querySelector('#pane-order input')"
-    assert "for " in tab.text(loops) and tab.run(f"{slider}.value") == "0"
+    tab.until(f"document.querySelector('{loops}').textContent.includes('for ')")  # it is drawn
+    assert tab.run(f"{slider}.value") == "0"
     assert tab.run("document.querySelectorAll('#pane-order canvas').length") >= 2
     before = tab.text(loops)
     tab.run(f"{slider}.value = {slider}.max; {slider}.dispatchEvent(new Event('input'))")

@@ -90,11 +90,12 @@ def associative_scan(plan: Plan, call: Call, block: object, step_axis: object) -
     gone |= {each for each in unread if not readers(after, each) and not is_output(after, each)}
     lost = {each.name for each in after.stages if each.op in gone}
     for each in after.stages:
-        if each.op not in gone and each.placement.host in lost:
+        host = each.placement.host
+        if each.op not in gone and (host in lost or host == stage.name):
+            after_it = "is no stage" if host in lost else "has other loops"
             raise call.refuse(
                 plan,
-                f"{each.name} is computed in a loop of {each.placement.host}, which is no stage "
-                "afterwards",
+                f"{each.name} is computed in a loop of {host}, which {after_it} afterwards",
                 hint=f"call associative_scan before s[{each.name}].compute_at",
             )
     after = replace(after, stages=tuple(s for s in after.stages if s.op not in gone))
