@@ -308,9 +308,8 @@ class Reduction:
         return tuple(g for g in self.bounds.guards if inside != axes_of(g).isdisjoint(rest))
 
     def _is_fold_guard(self, guard: Expr) -> bool:
-        """True when a guard depends on a loop that this stage reduces, so that it is not one of the
-        results; what another one reduces around it says which results there are, but for one that
-        folds along with it."""
+        """True when a guard depends on a loop that this stage, or one that it folds along with,
+        reduces, so that it is not one of the results."""
         along = isinstance(self.stage.placement, Online)
         kinds = (self.kinds.get(a, a.kind if along else AxisKind.DATA) for a in axes_of(guard))
         return any(kind is AxisKind.REDUCE for kind in kinds)
