@@ -128,6 +128,16 @@ def test_tuples_and_parts_of_an_output():
     assert replays(s, *a)
 
 
+def test_one_output_of_a_tuple():
+    """The other result is accumulated with it, and read by another stage."""
+    place, value = argmax(32)
+    y = te.compute((8,), lambda i: value[i] * 2.0, name="y")
+    s = te.create_schedule([place, y])
+    s[place].transform_layout(lambda i: (i // 4, i % 4))
+    assert agrees(s)
+    assert replays(s, place, y)
+
+
 def test_an_output_of_another_layout_and_its_cache():
     c = chain(12, 16)
     s = te.create_schedule(c.D)

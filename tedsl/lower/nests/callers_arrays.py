@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tedsl.ir.nodes import Func, Module
+from tedsl.ir.nodes import Buffer, Func, Module
 from tedsl.ir.visit import map_places
 from tedsl.scheduling.plan import CallersArray
 
 
-def in_callers_arrays(module: Module, arrays: Sequence[CallersArray | None]) -> Module:
-    """The module whose outputs have the shapes of `arrays`, one for each output; None for one that
-    has its own.
+def in_callers_arrays(module: Module, arrays: Mapping[Buffer, CallersArray]) -> Module:
+    """The module in which the results of stages in another layout have the shapes of `arrays`: the
+    outputs, and what is accumulated together with one.
 
     Before:  for b, h, l: D[b, h, l] = f(b, h, l)
     After:   for b, h, l: D[b, h * 64 + l] = f(b, h, l)
     """
-    known = {b: each for b, each in zip(module.outputs, arrays, strict=True) if each is not None}
-    if not known:
+    if not arrays:
         return module
-    made = {buffer: replace(buffer, shape=array.shape) for buffer, array in known.items()}
+    made = {buffer: replace(buffer, shape=array.shape) for buffer, array in arrays.items()}
+
+    def given(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+        return tuple(made.get(each, each) for each in buffers)
 
     def moved(func: Func) -> Func:
-        body = map_places(func.body, made, lambda buffer, indices: known[buffer].place(indices))
-        return replace(func, params=tuple(made.get(b, b) for b in func.params), body=body)
+        body = map_places(func.body, made, lambda buffer, indices: arrays[buffer].place(indices))
+        return replace(func, params=given(func.params), body=body)
 
-    outputs = tuple(made.get(b, b) for b in module.outputs)
-    return replace(module, outputs=outputs, funcs=tuple(map(moved, module.funcs)))
+    own = given(module.outputs), given(module.workspaces)
+    funcs = tuple(map(moved, module.funcs))
+    return replace(module, outputs=own[0], workspaces=own[1], funcs=funcs)

@@ -121,7 +121,10 @@ def build_nests(plan: Plan, bounds: Bounds, target: Target) -> Module:
     name = "_".join(t.op.name for t in outputs)
     given = tuple(inputs), tuple(results), tuple(spaces)
     made = Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions, counters)
-    return in_callers_arrays(made, [plan.stage_of(tensor.op).array for tensor in outputs])
+    moved = ((stage.array, stage.op) for stage in plan.stages if stage.array is not None)
+    return in_callers_arrays(
+        made, {context.buffers[t]: array for array, op in moved for t in op.outputs}
+    )
 
 
 def _funcs(
