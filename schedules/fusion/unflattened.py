@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
+from tedsl.expr.mixed_radix import added
+from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import among, contraction, is_reduction, plain, same_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of
@@ -120,19 +121,8 @@ def _added(read: TensorRead, number: int, extent: int | None) -> tuple[int, ...]
     others = [index for n, index in enumerate(read.indices) if n != number]
     if not all(isinstance(index, (Axis, Const)) for index in others):
         return ()
-    terms = sorted(_terms(read.indices[number], 1), key=lambda term: -term[0])
+    terms = sorted(added(read.indices[number]), key=lambda term: -term[0])
     sizes = [extent_of(axis) or 0 for _, axis in terms if isinstance(axis, Axis)]
     known = len(sizes) == len(terms) > 1 and prod(sizes) == extent
     steps = [prod(sizes[place:]) for place in range(1, len(sizes) + 1)]
     return tuple(sizes[1:]) if known and [step for step, _ in terms] == steps else ()
-
-
-def _terms(index: Expr, factor: int) -> list[tuple[int, Expr]]:
-    """What an index adds up, each with what it is multiplied by."""
-    match index:
-        case Binary(op=BinaryOp.ADD, a=a, b=b):
-            return [*_terms(a, factor), *_terms(b, factor)]
-        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=int(by))):
-            return _terms(a, factor * by)
-        case _:
-            return [(factor, index)]

@@ -39,7 +39,7 @@ def _together(node: Expr) -> Expr | None:
         ) if m > 0 and n > 0:
             return floordiv(a, Const(m * n, by.dtype))
         case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD, a=a, b=Const(value=int(n))) if n > 0:
-            return _divided(node, _terms(a, 1), n)
+            return _divided(node, added(a), n)
         case Binary(op=BinaryOp.ADD) if divides(node.a) or divides(node.b):
             return _joined(node)
         case _:
@@ -69,14 +69,15 @@ def _divided(node: Binary, terms: Sequence[Term], n: int) -> Expr | None:
     return _sum([*above, *low], node)
 
 
-def _terms(expr: Expr, factor: int) -> list[Term]:
+def added(expr: Expr, factor: int = 1) -> list[Term]:
+    """What an expression adds up, `factor` times."""
     match expr:
         case Const(value=int(value)):
             return [(factor * value, Const(1, expr.dtype))] if value else []
         case Binary(op=BinaryOp.ADD, a=a, b=b):
-            return [*_terms(a, factor), *_terms(b, factor)]
+            return [*added(a, factor), *added(b, factor)]
         case Binary(op=BinaryOp.MUL, a=a, b=Const(value=int(k))):
-            return _terms(a, factor * k)
+            return added(a, factor * k)
         case _:
             return [(factor, expr)]
 
@@ -107,7 +108,7 @@ def _sum(terms: list[Term], like: Expr) -> Expr:
 
 def _joined(node: Binary) -> Expr | None:
     """A sum in which a quotient and its remainder are one term."""
-    terms = _terms(node, 1)
+    terms = added(node)
     for i, (k, each) in enumerate(terms):
         match each:
             case Binary(op=BinaryOp.FLOORMOD, a=x, b=Const(value=int(n))):
@@ -117,7 +118,7 @@ def _joined(node: Binary) -> Expr | None:
         for j, (factor, other) in enumerate(terms):
             if factor == k * n and _is_quotient(other, x, n):
                 kept = [term for m, term in enumerate(terms) if m not in (i, j)]
-                return _sum([*kept, *_terms(x, k)], node)
+                return _sum([*kept, *added(x, k)], node)
     return None
 
 

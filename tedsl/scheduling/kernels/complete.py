@@ -481,7 +481,8 @@ def _hoisted(plan: Plan, stage: StagePlan, scan: ScanOp, dims: list[int]) -> Pla
             leaves.append(inner)
         outer[loop] = Mark(LoopKind.PROGRAM, program)
     order = (*outer, *leaves)
-    marks = {axis: mark for axis, mark in stage.marks.items() if axis in set(leaves)} | outer
+    left = frozenset(leaves)
+    marks = {axis: mark for axis, mark in stage.marks.items() if axis in left} | outer
     return plan.with_stage(replace(stage, leaf_axes=order, relations=tuple(relations), marks=marks))
 
 
