@@ -12,7 +12,12 @@ from cut_sums import carries, rolled
 from mixed_lanes import lanes_run_over, rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
 from sm_90_code import assembled, assembly
-from window_parts import greatest_of_negated, partial_extremes, repeated_pairs
+from window_parts import (
+    greatest_of_negated,
+    partial_extremes,
+    repeated_pairs,
+    skewed_rows_of_wide_counters,
+)
 
 import tedsl as te
 from tedsl.backends.triton.compile import assembler
@@ -341,3 +346,13 @@ def test_kernels_store_pairs_that_are_written(
     monkeypatch.setattr(assembler, "unmerged", str)
     if not merges():
         pytest.skip("this ptxas gets it right: `unmerged` may not be needed any more")
+
+
+def test_loops_of_constant_ends_count_in_32_bits(tmp_path: Path) -> None:
+    """ptxas writes them out; of numbers of 64 bits that are cut to 32 it adds constants in the
+    upper half of a product, and takes one for several."""
+    s, *_ = skewed_rows_of_wide_counters()
+    program = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
+    assert "for j_32 in tl.range(0, 63):\n            j = j_32.to(tl.int64)\n" in program.source
+    (info,) = compile_offline(program, "sm_90")
+    assert "IMAD.HI.U32" not in assembly(info.cubin, tmp_path)

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from mixed_lanes import rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
-from window_parts import few_products, greatest_of_negated, partial_extremes, repeated_pairs
+from window_parts import (
+    few_products,
+    greatest_of_negated,
+    partial_extremes,
+    repeated_pairs,
+    skewed_rows_of_wide_counters,
+)
 
 import tedsl as te
 from tedsl.reference.reference import evaluate
@@ -89,4 +95,17 @@ def test_repeated_pairs(dtype: str) -> None:
     (want,) = evaluate([y], {x: left, w: right}, {n: 1})
     kernel = te.build(s, target="cuda")
     got = kernel(torch.tensor(left, device="cuda"), torch.tensor(right, device="cuda"))
+    np.testing.assert_array_equal(got.cpu().numpy(), want)
+
+
+@pytest.mark.gpu
+def test_skewed_rows_of_wide_counters() -> None:
+    """Loops that ptxas writes out, with numbers of 64 bits: every second column of one row from
+    the 12th on was stored to the 4th."""
+    torch = pytest.importorskip("torch")
+    s, x, y = skewed_rows_of_wide_counters()
+    data = np.random.default_rng(1).integers(-3, 4, (10, 63)).astype(np.int8)
+    (want,) = evaluate([y], {x: data})
+    got = torch.full(want.shape, 77, dtype=torch.int8, device="cuda")
+    te.build(s, target="cuda")(torch.tensor(data, device="cuda"), out=got)
     np.testing.assert_array_equal(got.cpu().numpy(), want)

@@ -85,3 +85,20 @@ def repeated_pairs(dtype: str) -> tuple[Schedule, Tensor, Tensor, Tensor, te.Var
         stage.vectorize(axis)
     s[y].launch(num_warps=8)
     return s, x, w, y, n
+
+
+def skewed_rows_of_wide_counters() -> tuple[Schedule, Tensor, Tensor]:
+    """The schedule, its input int8[10, 63] and its output, the lesser of each element and one of
+    the row as far from the end: loops of constant ends whose numbers have 64 bits."""
+    columns = te.const(63, "int64")
+    x = te.placeholder((10, columns), "int8", name="x")
+    y = te.compute(
+        (10, columns),
+        lambda i, j: te.minimum(x[i, j], x[9 - i, (j + te.const(2, "int64")) % columns]),
+        name="y",
+    )
+    s = te.create_schedule(y)
+    skewed = s[y].skew(*s[y].op.axis, step=7, modulus=4)
+    outer, _ = s[y].split(skewed, factor=8)
+    s[y].partition(outer, policy="ends")
+    return s, x, y

@@ -66,6 +66,11 @@ def to(expr: Expr, dtype: DType) -> Expr:
     return Const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)
 
 
+def fits(expr: Expr) -> bool:
+    """True of a constant that 32 bits hold."""
+    return isinstance(expr, Const) and -(2**31) <= int(expr.value) < 2**31
+
+
 def strides(shape: Sequence[Expr], dtype: DType) -> list[Expr]:
     """Elements between neighbours along each dimension, as integers of `dtype`."""
     result: list[Expr] = []

@@ -206,18 +206,23 @@ class Statements:
         if static and not compile_time.unrolls(loop, writer.threads):
             writer.comment(f"{loop.axis.name} stays a loop: its iterations would take too long")
             static = False
-        name = writer.names.fresh(loop.axis.name)
+        name = counter = writer.names.fresh(loop.axis.name)
         writer.symbols[loop.axis] = name
         options = ""
         if static:
             writer.static.add(loop.axis)
         else:
             if loop.axis.dtype is DType.int64:  # else of 32 bits, as both ends are
-                end = printer.typed(end)
+                if address.fits(loop.start) and address.fits(loop.end):
+                    counter = writer.names.fresh(f"{name}_32")
+                else:
+                    end = printer.typed(end)
             options += f", num_stages={loop.num_stages}" if loop.num_stages else ""
             options += ", flatten=True" if loop.flatten else ""
         defined = self._defined()
         written = self._open(loop.body, in_loop=True)
+        if counter != name:
+            writer.line(f"{name} = {counter}.to(tl.int64)")
         writer.symbol_depth[loop.axis] = writer.depth
         around = writer.updated_again
         if not static:
@@ -226,7 +231,7 @@ class Statements:
         writer.updated_again = around
         call = "tl.static_range" if static else "tl.range"
         bounds = f"{start.text.text}, {end.text.text}"
-        header = f"for {name} in {call}({bounds}{options}):"
+        header = f"for {counter} in {call}({bounds}{options}):"
         runs = prove(less(loop.start, loop.end), writer.facts)
         self._close(header, written, defined, runs=runs)
 
