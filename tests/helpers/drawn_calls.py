@@ -65,14 +65,18 @@ def lay_out(draw: Draw, s: Schedule) -> None:
 
 
 def _layout(draw: Draw, sizes: Sequence[Expr]) -> Callable[..., list[Any]]:
-    """Parts of an axis, several axes as one, or another order: none of them has padding."""
+    """Parts of an axis, shifted or not, several axes as one, or another order: parts have padding
+    where the extent is no multiple of their size."""
     order = draw(st.permutations(list(range(len(sizes)))))
     which, way = draw(st.integers(0, len(sizes) - 1)), draw(st.integers(0, 3))
     size = constant(sizes[which]) or 1
-    step = draw(st.sampled_from([n for n in range(1, min(size, 64) + 1) if size % n == 0]))
+    whole = [n for n in range(1, min(size, 64) + 1) if size % n == 0]
+    padded = draw(st.integers(0, 2)) == 0
+    step = draw(st.integers(2, 9) if padded else st.sampled_from(whole))
+    shift = draw(st.integers(0, step - 1)) if padded else 0
 
     def layout(*axes: Axis) -> list[Any]:
-        own = axes[which]
+        own = axes[which] + shift
         match way:
             case 0 | 1:
                 parts = (own // step, own % step) if way else (own % step, own // step)

@@ -177,19 +177,34 @@ def test_an_axis_that_the_callers_array_has_not_is_not_skewed():
     assert agrees(s)
 
 
-def test_an_output_is_not_padded():
+def test_places_of_an_output_where_no_element_goes_are_not_stored():
     m = matmul(12, 20, 9)
     s = te.create_schedule(m.C)
-    with refused(
-        s,
-        "C is an output of the schedule, and the new shape has places where none of its elements",
-        "s.cache_write(C",
-    ):
-        s[m.C].transform_layout(lambda i, j: (i, j // 8, j % 8))
-    cache = s.cache_write(m.C, "global")
-    s[cache].transform_layout(lambda i, j: (i, j // 8, j % 8))
+    s[m.C].transform_layout(lambda i, j: (j % 8, i, j // 8))
+    assert "float32[8, 12, 3], stored as [12, 20]" in str(s)
     assert agrees(s, bound=1e-4)
     assert replays(s, m.C)
+
+
+def test_an_output_is_padded_twice():
+    """The second layout has places of its own, and those of the first."""
+    c = chain(7, 13)
+    s = te.create_schedule(c.D)
+    s[c.D].transform_layout(lambda i, j: (i // 4, i % 4, j))
+    _, _, _, inner = s[c.D].transform_layout(lambda a, b, j: (j % 3, a, b, j // 3))
+    s[c.D].parallel(s[c.D].op.axis[0])
+    s[c.D].vectorize(inner)
+    assert agrees(s)
+    assert replays(s, c.D)
+
+
+def test_padding_of_an_output_that_is_read():
+    """What reads it meets its elements alone."""
+    c = chain(7, 13)
+    s = te.create_schedule([c.C, c.D])
+    s[c.C].transform_layout(lambda i, j: ((i + 1) // 4, (i + 1) % 4, j))
+    assert agrees(s)
+    assert replays(s, c.C, c.D)
 
 
 def test_padded_reduction_with_where_and_init(golden):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tedsl.ir.nodes import Buffer, Func, Module
-from tedsl.ir.visit import map_places
+from tedsl.expr.index_arith import both
+from tedsl.ir.nodes import Accumulate, Buffer, Func, Guard, Module, Stmt, Store
+from tedsl.ir.visit import map_places, rewrite_stmts
 from tedsl.scheduling.plan import CallersArray
 
 
@@ -16,6 +17,8 @@ def in_callers_arrays(module: Module, arrays: Mapping[Buffer, CallersArray]) -> 
 
     Before:  for b, h, l: D[b, h, l] = f(b, h, l)
     After:   for b, h, l: D[b, h * 64 + l] = f(b, h, l)
+
+    Points that are no element of the caller's are computed, and not stored.
     """
     if not arrays:
         return module
@@ -25,9 +28,24 @@ def in_callers_arrays(module: Module, arrays: Mapping[Buffer, CallersArray]) -> 
         return tuple(made.get(each, each) for each in buffers)
 
     def moved(func: Func) -> Func:
-        body = map_places(func.body, made, lambda buffer, indices: arrays[buffer].place(indices))
+        body = rewrite_stmts(func.body, _stored(arrays))
+        body = map_places(body, made, lambda buffer, indices: arrays[buffer].place(indices))
         return replace(func, params=given(func.params), body=body)
 
     own = given(module.outputs), given(module.workspaces)
     funcs = tuple(map(moved, module.funcs))
     return replace(module, outputs=own[0], workspaces=own[1], funcs=funcs)
+
+
+def _stored(arrays: Mapping[Buffer, CallersArray]) -> Callable[[Stmt], Stmt | None]:
+    """What stores nothing where the caller's array has no such element."""
+
+    def guarded(node: Stmt) -> Stmt | None:
+        match node:
+            case Store(buffer=own) | Accumulate(buffers=(own, *_)) if own in arrays:
+                conditions = arrays[own].has(node.indices)
+                return Guard(both(*conditions), node) if conditions else None
+            case _:
+                return None
+
+    return guarded

@@ -156,16 +156,24 @@ class Align:
 @dataclass(frozen=True, slots=True, eq=False)
 class CallersArray:
     """The array that a caller has of an output in another layout: the element `axes` of the stage
-    is at `indices` of `shape`."""
+    is at `indices` of `shape`, where `conditions` hold; it has none of the others."""
 
     axes: tuple[Axis, ...]
     indices: tuple[Expr, ...]
     shape: tuple[Expr, ...]
+    conditions: tuple[Expr, ...] = ()
 
     def place(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
         """Where an element of the stage is."""
+        return self._at(indices, self.indices)
+
+    def has(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Conditions under which an element of the stage is in the array."""
+        return self._at(indices, self.conditions)
+
+    def _at(self, indices: Sequence[Expr], exprs: Sequence[Expr]) -> tuple[Expr, ...]:
         here: dict[Expr, Expr] = dict(zip(self.axes, indices, strict=True))
-        return tuple(substitute(each, here) for each in self.indices)
+        return tuple(substitute(each, here) for each in exprs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

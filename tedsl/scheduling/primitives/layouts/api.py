@@ -39,9 +39,9 @@ class LayoutMethods(StageHandle):
 
         Requires: no split, fuse, reorder or mark of this stage before, and nothing attached in it.
             (For an input, `s.cache_read` and then the layout of the copy: packing.)  Places of the
-            new shape where no element goes are padding: 0, or what the reduction starts from.  An
-            output has none: its loops and what reads it have the new axes, and its elements stay
-            where the caller's array has them.
+            new shape where no element goes are padding: 0, or what the reduction starts from.  Of
+            an output the loops and what reads it have the new axes; its elements stay where the
+            caller's array has them, and padding is not stored.
 
         Rewrites:
             for i in 0..10: B[i] = f(i);  for i in 0..10: C[i] = B[i]

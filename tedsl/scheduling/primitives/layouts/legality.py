@@ -15,7 +15,7 @@ from tedsl.expr.index_arith import untyped
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
 from tedsl.expr.visit import walk
-from tedsl.index.digits import Inverse, Point, collision, negative
+from tedsl.index.digits import Point, collision, negative
 from tedsl.scheduling.handles.index_map import IndexMap
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.plan import Plan, StagePlan
@@ -157,19 +157,6 @@ def not_invertible(plan: Plan, call: Call, chosen: IndexMap) -> ScheduleError:
         "no inverse of the map was found",
         facts=[("allowed", "permutations, i // 4 and i % 4, i * extent(j) + j, shifts i + 3")],
         hint="write the map with these, step by step in several calls if need be",
-    )
-
-
-def padded_output(plan: Plan, call: Call, way_back: Inverse) -> ScheduleError:
-    """Places of an output's new shape where no element goes."""
-    conditions = " and ".join(str(each) for each in way_back.conditions)
-    return call.refuse(
-        plan,
-        f"{call.stage} is an output of the schedule, and the new shape has places where none of "
-        "its elements goes",
-        facts=[("elements", f"where {conditions}")],
-        hint="split an axis by a divisor of its extent, or use "
-        f'cache = s.cache_write({call.stage}, "global") and then {call.primitive} of the cache',
     )
 
 

@@ -36,7 +36,6 @@ from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis, where_in
 from tedsl.scheduling.primitives.layouts.legality import (
     index_map,
     not_invertible,
-    padded_output,
     precision,
     require_fresh_loops,
     require_not_stored_for_others,
@@ -64,8 +63,6 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     if way_back is None:
         raise not_invertible(plan, call, chosen)
     array = _callers_array(stage, op, way_back) if is_output(plan, op) else None
-    if array is not None and way_back.conditions:
-        raise padded_output(plan, call, way_back)
     axes = tuple(
         data_axis(axis.name, extent)
         for axis, extent in zip(way_back.axes, way_back.extents, strict=True)
@@ -90,8 +87,9 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
 def _callers_array(stage: StagePlan, op: ComputeOp, way_back: Inverse) -> CallersArray:
     """Where the caller's array has the elements of an output over its new axes."""
     old = stage.array or CallersArray(op.axes, op.axes, op.shape)
-    places = old.place([way_back.values[axis] for axis in op.axes])
-    return CallersArray(way_back.axes, places, old.shape)
+    here = [way_back.values[axis] for axis in op.axes]
+    conditions = (*way_back.conditions, *old.has(here))
+    return CallersArray(way_back.axes, old.place(here), old.shape, conditions)
 
 
 def _names(stage: StagePlan, chosen: IndexMap) -> tuple[str, ...]:
