@@ -123,8 +123,14 @@ def _joined(node: Binary) -> Expr | None:
 
 
 def _is_quotient(expr: Expr, x: Expr, n: int) -> bool:
-    match expr:
-        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=int(m))):
-            return m == n and (a is x or structural_equal(a, x))
+    """True of `x // n`, which is `y // (m * n)` where `x` is `y // m`."""
+    match expr, x:
+        case (
+            Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=int(total))),
+            Binary(op=BinaryOp.FLOORDIV, a=y, b=Const(value=int(m))),
+        ) if total == m * n:
+            return a is y or structural_equal(a, y)
+        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=int(total))), _:
+            return total == n and (a is x or structural_equal(a, x))
         case _:
             return False

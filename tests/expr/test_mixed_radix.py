@@ -28,6 +28,8 @@ CASES: dict[str, tuple[Expr, str]] = {
     "small": (B // 7, "0"),
     "both": (A // 2 * 2 + A % 2, "i0"),
     "both, scaled": (A // 2 * 6 + A % 2 * 3, "i0 * 3"),
+    "both of a quotient": (A // 4 * 2 + A // 2 % 2, "i0 // 2"),
+    "three parts": ((A // 4 * 2 + A // 2 % 2) * 2 + A % 2, "i0"),
     "of a part": ((A * 21 + B * 3 + C) // 63, "(i0 * 7 + i1) // 21"),
     "rest of a part": ((A * 21 + B * 3 + C) % 63, "(i0 * 7 + i1) % 21 * 3 + i2"),
     "twice": ((A * 7 + B) // 2 // 3, "(i0 * 7 + i1) // 6"),
