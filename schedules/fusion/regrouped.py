@@ -5,6 +5,14 @@ read.  So are reductions that read anything so, whose rows follow each other in 
     for b, h: m[b, h] = sum(k)(x[b, h * 64 + k])
     for b, c: D[b, c] = f(x[b, c], m[b, c // 64])
     --> for b, h, l: D[b, h, l] = f(x[b, h * 64 + l], m[b, h])
+
+An output that alone reads each result of a reduction once, at parts of an axis (the places of a
+transposed convolution, of which every second has the same taps), is given all axes of what it
+reads, and is its epilogue then.
+
+    for a, q: P[a, q] = sum(k)(x[q - k] * w[a, k])
+    for i: D[i] = f(P[i % 2, i // 2])
+    --> for a, q: D[a, q] = f(P[a, q])
 """
 
 from __future__ import annotations
@@ -12,21 +20,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from tedsl.expr.index_arith import constant
+from tedsl.expr.mixed_radix import divides
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
-from tedsl.expr.visit import axes_of, walk
+from tedsl.expr.visit import axes_of, substitute, walk
+from tedsl.index.digits import invert
+from tedsl.index.facts import Facts
 from tedsl.schedules.analysis.nests import among, contraction, is_reduction
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp, Operation
 
+# Parts of an axis that alternate in an output of one kernel.
+HALVES = 2
+
 
 def regroup_rows(s: Schedule, names: Sequence[str]) -> None:
     """The knob `regrouped` of such stages among `names`, producers first."""
+    outputs = {s[tensor].name for tensor in s.outputs}
     for name in names:
         view = definitions(s)
+        whole = _whole(view, view[name]) if name in outputs else ()
         steps = [_steps(view, view[name], axis) for axis in view[name].axes]
-        if any(steps) and flip(s, f"{name}.regrouped", True):
+        if whole:
+            if not flip(s, f"{name}.regrouped", _alternate(whole)):
+                continue
+
+            def beside(
+                *i: Axis, at: Sequence[Expr] = whole, own: ComputeOp = view[name]
+            ) -> tuple[Expr, ...]:
+                here: dict[Expr, Expr] = dict(zip(own.axes, i, strict=True))
+                return tuple(substitute(each, here) for each in at)
+
+            s[name].transform_layout(beside)
+        elif any(steps) and flip(s, f"{name}.regrouped", True):
 
             def apart(*i: Axis, found: Sequence[Sequence[int]] = steps) -> tuple[Expr, ...]:
                 return tuple(
@@ -34,6 +62,34 @@ def regroup_rows(s: Schedule, names: Sequence[str]) -> None:
                 )
 
             s[name].transform_layout(apart)
+
+
+def _whole(view: View, op: ComputeOp) -> tuple[Expr, ...]:
+    """The indices at which the one reduction that `op` reads, and nothing else does, has one result
+    for each point of `op`, where two are parts of an axis; none where there is none."""
+    folds = [read for read in reads_of(op) if _is_fold(view, read.tensor.op)]
+    if is_reduction(op) or len(folds) != 1:
+        return ()
+    indices, tensor = folds[0].indices, folds[0].tensor
+    if len(view.readers[view.names[tensor.op]]) > 1 or not divides(*indices):
+        return ()
+    way_back = invert(op.axes, indices, [f"l{n}" for n in range(len(indices))], Facts.EMPTY)
+    if way_back is None:
+        return ()
+    sizes = [constant(extent) for extent in way_back.extents]
+    return indices if None not in sizes and sizes == [*map(constant, tensor.shape)] else ()
+
+
+def _alternate(indices: Sequence[Expr]) -> bool:
+    """True where each part of an axis is an axis of what is read, every second of one at most.
+
+    On an H200, outputs of 36 to 140 MB of which every second element is stored took 0.83 to 0.88 of
+    the time of two kernels; every third 1.03, columns of one tile that alternate (`pixel_shuffle`)
+    1.6.
+    """
+    alone = all(len(axes_of(index)) == 1 for index in indices)
+    found = [constant(n.b) for n in indices if isinstance(n, Binary) and n.op is BinaryOp.FLOORMOD]
+    return alone and all(n is not None and n <= HALVES for n in found)
 
 
 def _steps(view: View, op: ComputeOp, axis: Axis) -> list[int]:

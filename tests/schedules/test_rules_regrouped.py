@@ -77,6 +77,36 @@ def greatest_of_flat_parts() -> Tensor:
     )
 
 
+def product_of_every_second(places: int) -> Callable[[], Tensor]:
+    """Two products, whose results alternate along an axis, the last alone where it is odd."""
+
+    def made() -> Tensor:
+        x, w, b = c.p(3, 32, 16, name="x"), c.p(2, 16, 16, name="w"), c.p(16, name="b")
+        k, half = te.reduce_axis((0, 16), name="k"), -(-places // 2)
+        y = te.compute(
+            (3, 2, half, 16), lambda n, a, q, j: te.sum(x[n, q, k] * w[a, k, j], axis=k), name="m"
+        )
+        return te.compute(
+            (3, 16, places),
+            lambda n, j, i: te.maximum(y[n, i % 2, i // 2, j] + b[j], 0.0),
+            name="y",
+        )
+
+    return made
+
+
+def product_whose_columns_are_places() -> Tensor:
+    """Four columns are the places of a square."""
+    x, w = c.p(12, 10, 16, name="x"), c.p(16, 32, name="w")
+    k = te.reduce_axis((0, 16), name="k")
+    y = te.compute((12, 10, 32), lambda h, v, j: te.sum(x[h, v, k] * w[k, j], axis=k), name="m")
+
+    def at(i: Any, h: Any, v: Any) -> Any:
+        return y[h // 2, v // 2, (i * 2 + h % 2) * 2 + v % 2]
+
+    return te.compute((8, 24, 20), lambda i, h, v: at(i, h, v) * 2.0, name="y")
+
+
 CASES = {
     "norm of each head": norm_of_each_head,
     "norm of flat rows": norm_of_flat_rows,
@@ -84,6 +114,8 @@ CASES = {
     "norm of groups": norm_of_groups,
     "greatest of parts": greatest_of_parts,
     "greatest of flat parts": greatest_of_flat_parts,
+    "product of every second": product_of_every_second(64),
+    "product of every second, an odd number": product_of_every_second(63),
 }
 
 
@@ -92,6 +124,12 @@ CASES = {
 def test_one_kernel(name: str, target: str) -> None:
     schedule = interpreted(RuleCase(name, CASES[name]), target)
     assert len(te.lower(schedule, target).funcs) == 1, f"{schedule}"
+
+
+def test_columns_that_are_places_may_be_stored_there() -> None:
+    case = RuleCase("product whose columns are places", product_whose_columns_are_places)
+    assert len(te.lower(interpreted(case, GPU), GPU).funcs) == 2
+    assert len(te.lower(interpreted(case, GPU, {"y.regrouped": True}), GPU).funcs) == 1
 
 
 @pytest.mark.parametrize("name", CASES)

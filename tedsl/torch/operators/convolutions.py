@@ -199,9 +199,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """One dimension of a transposed convolution by the remainders of `place + padding`, which is
+    """One dimension of a transposed convolution by the remainders of a place, which is
     `stride * n + b`: the taps that reach it are `tap = step * q + first(b)`, and the element of the
-    input is `n - dilation / common * q + (b - dilation * first(b)) / stride`.
+    input is `n - dilation / common * q + (b + padding - dilation * first(b)) / stride`.
     """
 
     stride: int
@@ -226,47 +226,43 @@ class Phases:
         return -(-self.taps // self.step)
 
     @property
-    def start(self) -> int:
-        """The least `n`."""
-        return self.padding // self.stride
-
-    @property
     def places(self) -> int:
         """How many `n` there are."""
-        return max(0, (self.length - 1 + self.padding) // self.stride + 1 - self.start)
+        return -(-self.length // self.stride)
 
     def first(self, b: Index) -> Index:
         """The first tap of a phase."""
         if self.step == 1:
             return 0
         inverse = pow(self.dilation // self.common, -1, self.step)
-        return build.as_expr(b) // self.common * inverse % self.step
+        return (build.as_expr(b) + self.padding) // self.common * inverse % self.step
 
     def parts(self, place: Index) -> tuple[Index, Index]:
-        """`n` from its start on, and the phase, of a place of the output."""
-        n, b = floor_parts(place + self.padding, self.stride)
-        return n - self.start, b
+        """`n` and the phase of a place of the output."""
+        return floor_parts(place, self.stride)
 
     def tap(self, b: Index, q: Index) -> tuple[Index, list[Expr]]:
         """The `q`-th tap of a phase, and the conditions under which there is one."""
         found = self.first(b) + q * self.step
         tests = [build.lt(found, self.taps)] if self.taps % self.step else []
         if self.common > 1:
-            tests.append(build.eq(build.floormod(b, self.common), 0))
+            tests.append(build.eq(build.floormod(b + self.padding, self.common), 0))
         return found, tests
 
     def source(self, place: Index, b: Index, q: Index) -> Index:
         """The element of the input, which may lie outside of it."""
-        apart = self.dilation // self.common
-        shift = 0 if self.stride == 1 else (b - self.dilation * self.first(b)) // self.stride
-        return place + self.start + shift - q * apart
+        shift = (build.as_expr(b) + self.padding - self.dilation * self.first(b)) // self.stride
+        return place + shift - q * (self.dilation // self.common)
 
     def ends(self, size: int) -> tuple[int, int]:
         """Zeros before and after an input of this size."""
         apart = self.dilation // self.common
-        inverse = pow(self.dilation // self.common, -1, self.step) if self.step > 1 else 0
-        firsts = [b // self.common * inverse % self.step for b in range(self.stride)]
-        shifts = [(b - self.dilation * t) // self.stride for b, t in enumerate(firsts)]
-        low = self.start + min(shifts) - (self.count - 1) * apart
-        high = self.start + self.places - 1 + max(shifts)
+        inverse = pow(apart, -1, self.step) if self.step > 1 else 0
+        placed = range(self.padding, self.padding + self.stride)
+        shifts = [
+            (b - self.dilation * (b // self.common * inverse % self.step)) // self.stride
+            for b in placed
+        ]
+        low = min(shifts) - (self.count - 1) * apart
+        high = self.places - 1 + max(shifts)
         return max(0, -low), max(0, high - (size - 1))
