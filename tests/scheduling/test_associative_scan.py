@@ -60,6 +60,20 @@ def test_prefixes(name: str, block: int | None) -> None:
     assert agrees(s, targets=("cpu",))
 
 
+@pytest.mark.parametrize("name", STEPS)
+def test_blocks_of_blocks(name: str) -> None:
+    """The first block has none before it; two that hold nothing meet, of which a logarithm of a sum
+    makes no number."""
+    step, dtype = STEPS[name]
+    s = running(step, dtype)
+    s.associative_scan(s["run"], 8)
+    try:
+        s.associative_scan(s["run.before"], 3)
+    except te.ScheduleError as error:
+        assert name == "sum of logarithms" and "not known to combine" in str(error)
+    assert agrees(s, targets=("cpu",))
+
+
 @pytest.mark.parametrize("block", [None, 4])
 @pytest.mark.parametrize("start", [0.0, 2.0])
 @pytest.mark.parametrize("size", [None, 1])

@@ -25,6 +25,7 @@ from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Scope
+from tedsl.scheduling.algebra.counterexamples import with_rest
 from tedsl.scheduling.algebra.step_combination import Combination, combination
 from tedsl.scheduling.plan import At, Plan, StagePlan, by_itself
 from tedsl.scheduling.plan.copies import stage_name
@@ -255,7 +256,7 @@ class _Steps:
         return ComputeOp(name, axes, bodies, shape, (k,))
 
     def _joined(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
-        reducer = self.reducer
+        reducer = with_rest(self.reducer)
         names = (*reducer.lhs, *reducer.rhs)
         here: dict[Expr, Expr] = dict(zip(names, (*a, *b), strict=True))
         return tuple(substitute(each, here) for each in reducer.combine)
