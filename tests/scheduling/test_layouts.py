@@ -198,6 +198,15 @@ def test_an_output_is_padded_twice():
     assert replays(s, c.D)
 
 
+def test_one_element_of_an_output_is_not_padded():
+    m = matmul(12, 1, 9)
+    s = te.create_schedule(m.C)
+    with refused(s, "C is an output, and all its elements are at one point of l2", "put 0"):
+        s[m.C].transform_layout(lambda i, j: (i, (j + 3) // 4, (j + 3) % 4))
+    s[m.C].transform_layout(lambda i, j: (i // 5, i % 5, 0))
+    assert agrees(s, bound=1e-4)
+
+
 def test_padding_of_an_output_that_is_read():
     """What reads it meets its elements alone."""
     c = chain(7, 13)

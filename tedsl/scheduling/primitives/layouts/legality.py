@@ -14,7 +14,7 @@ from tedsl.expr.build import as_expr
 from tedsl.expr.index_arith import untyped
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
-from tedsl.expr.visit import walk
+from tedsl.expr.visit import axes_of, walk
 from tedsl.index.digits import Point, collision, negative
 from tedsl.scheduling.handles.index_map import IndexMap
 from tedsl.scheduling.kernels.tree import guests
@@ -158,6 +158,19 @@ def not_invertible(plan: Plan, call: Call, chosen: IndexMap) -> ScheduleError:
         facts=[("allowed", "permutations, i // 4 and i % 4, i * extent(j) + j, shifts i + 3")],
         hint="write the map with these, step by step in several calls if need be",
     )
+
+
+def require_elements(plan: Plan, call: Call, way_back: Inverse) -> None:
+    """Of an output no axis is padding but for one point: where its element is stored would not
+    depend on the axis."""
+    moving, held = axes_of(*way_back.values.values()), axes_of(*way_back.conditions)
+    alone = [axis.name for axis in way_back.axes if axis in held and axis not in moving]
+    if alone:
+        raise call.refuse(
+            plan,
+            f"{call.stage} is an output, and all its elements are at one point of {alone[0]}",
+            hint="put 0 where an axis of one element is: lambda i, j: (i // 4, i % 4, 0)",
+        )
 
 
 def _point(call: Call, point: Point) -> str:

@@ -37,6 +37,7 @@ from tedsl.scheduling.primitives.layouts.legality import (
     index_map,
     not_invertible,
     precision,
+    require_elements,
     require_fresh_loops,
     require_not_stored_for_others,
     require_own_buffer,
@@ -63,6 +64,8 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     if way_back is None:
         raise not_invertible(plan, call, chosen)
     array = _callers_array(stage, op, way_back) if is_output(plan, op) else None
+    if array is not None and array.conditions:
+        require_elements(plan, call, way_back)
     axes = tuple(
         data_axis(axis.name, extent)
         for axis, extent in zip(way_back.axes, way_back.extents, strict=True)
