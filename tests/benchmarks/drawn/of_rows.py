@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grammar import Draw, Value, kind
-from pieces import before, chain
+from pieces import before, chain, in_parts
 
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "norm")
 
@@ -126,7 +126,8 @@ def norm_like(d: Draw) -> object:
     if d.chance(0.4):
         value = d.let(f"{value} + {d.input(shape)}", shape)
     text, parameters = _normed(d, shape)
-    return chain(d, d.let(text.format(value, *parameters), shape), 0, 2)
+    value = chain(d, d.let(text.format(value, *parameters), shape), 0, 2)
+    return in_parts(d, value) if d.chance(0.3) else value
 
 
 @kind

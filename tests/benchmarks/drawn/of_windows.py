@@ -19,9 +19,10 @@ def _places(d: Draw, rank: int, work: float, least: int) -> list[int]:
 
 
 def _around(d: Draw, value: Value, channels: int) -> object:
-    """What follows a convolution: scale, shift, activation, residual, a pool of everything."""
+    """What follows a convolution: scale, shift, activation, residual, a pool of everything or of
+    windows, statistics of channels, a norm."""
     rank = len(value.shape) - 2
-    what = d.whole(0, 5)
+    what = d.whole(0, 9)
     each = f"[:, {', '.join(['None'] * rank)}]"
     if what == 0:
         scale, shift = d.input((channels,)), d.input((channels,))
@@ -31,6 +32,14 @@ def _around(d: Draw, value: Value, channels: int) -> object:
         return f"F.relu({value} + {d.input(value.shape)})"
     if what == 2:
         return f"{value}.mean(dim={tuple(range(2, rank + 2))})"
+    if what == 3:
+        name = d.one_of(("F.softmax({}, 1)", "torch.tanh({}.amin(1, True))"))
+        return name.format(value)
+    if what == 4:
+        groups = d.one_of([n for n in range(1, 17) if channels % n == 0])
+        return f"F.silu(F.group_norm({value}, {groups}))"
+    if what == 5 and min(value.shape[2:]) > 1:
+        return f"F.relu(F.{d.one_of(('max', 'avg'))}_pool{rank}d({value}, 2))"
     return chain(d, value, 0, 2)
 
 

@@ -62,6 +62,23 @@ def chain(d: Draw, value: Value, least: int = 0, most: int = 3) -> Value:
     return value
 
 
+def in_parts(d: Draw, value: Value) -> Value:
+    """A value with an axis taken apart, and a statistic of the parts or across them."""
+    axis = d.whole(0, len(value.shape) - 1)
+    size = value.shape[axis]
+    fitting = [n for n in range(2, 65) if size % n == 0 and n < size]
+    if not fitting:
+        return value
+    part = d.one_of(fitting)
+    shape = (*value.shape[:axis], size // part, part, *value.shape[axis + 1 :])
+    value = d.let(f"{value}.reshape({shape})", shape)
+    place = axis + d.whole(0, 1)
+    if d.chance(0.25):
+        return d.let(f"F.softmax({value}, {place})", shape)
+    kept = (*shape[:place], *shape[place + 1 :])
+    return d.let(f"{value}.{d.one_of(('amax', 'mean', 'sum'))}({place})", kept)
+
+
 def before(d: Draw, value: Value) -> Value:
     """What an operand goes through first: mostly nothing."""
     return chain(d, value, 1, 2) if d.chance(0.3) else value
