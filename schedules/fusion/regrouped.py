@@ -8,7 +8,7 @@ read.  So are reductions that read anything so, whose rows follow each other in 
 
 An output that alone reads each result of a reduction once, at parts of an axis (the places of a
 transposed convolution, of which every second has the same taps), is given all axes of what it
-reads, and is its epilogue then.
+reads, and is its epilogue then.  So is a reduction, which reads what follows each other in memory.
 
     for a, q: P[a, q] = sum(k)(x[q - k] * w[a, k])
     for i: D[i] = f(P[i % 2, i // 2])
@@ -41,10 +41,11 @@ def regroup_rows(s: Schedule, names: Sequence[str]) -> None:
     outputs = {s[tensor].name for tensor in s.outputs}
     for name in names:
         view = definitions(s)
-        whole = _whole(view, view[name]) if name in outputs else ()
+        own = is_reduction(view[name]) and contraction(view[name], masked=True) is None
+        whole = _whole(view, view[name]) if own or name in outputs else ()
         steps = [_steps(view, view[name], axis) for axis in view[name].axes]
         if whole:
-            if not flip(s, f"{name}.regrouped", _alternate(whole)):
+            if not flip(s, f"{name}.regrouped", own or _alternate(whole)):
                 continue
 
             def beside(
@@ -65,19 +66,21 @@ def regroup_rows(s: Schedule, names: Sequence[str]) -> None:
 
 
 def _whole(view: View, op: ComputeOp) -> tuple[Expr, ...]:
-    """The indices at which the one reduction that `op` reads, and nothing else does, has one result
-    for each point of `op`, where two are parts of an axis; none where there is none."""
+    """The data indices at which the one reduction that `op` reads, and nothing else does, has one
+    result for each point of `op`, where two are parts of an axis; none where there is none."""
     folds = [read for read in reads_of(op) if _is_fold(view, read.tensor.op)]
-    if is_reduction(op) or len(folds) != 1:
+    if len(folds) != 1 or len(view.readers[view.names[folds[0].tensor.op]]) > 1:
         return ()
-    indices, tensor = folds[0].indices, folds[0].tensor
-    if len(view.readers[view.names[tensor.op]]) > 1 or not divides(*indices):
+    tensor, indices = folds[0].tensor, folds[0].indices
+    places = [n for n, i in enumerate(indices) if not among(i, op.reduce_axes)]
+    own = tuple(indices[n] for n in places)
+    if not divides(*own):
         return ()
-    way_back = invert(op.axes, indices, [f"l{n}" for n in range(len(indices))], Facts.EMPTY)
+    way_back = invert(op.axes, own, [f"l{n}" for n in places], Facts.EMPTY)
     if way_back is None:
         return ()
     sizes = [constant(extent) for extent in way_back.extents]
-    return indices if None not in sizes and sizes == [*map(constant, tensor.shape)] else ()
+    return own if None not in sizes and sizes == [constant(tensor.shape[n]) for n in places] else ()
 
 
 def _alternate(indices: Sequence[Expr]) -> bool:
