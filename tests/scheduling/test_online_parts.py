@@ -413,3 +413,18 @@ def test_what_a_sum_starts_from_counts(fold: str, init: float, taken: bool) -> N
     data = np.linspace(-2, 0.2, 256, dtype=np.float32).reshape(4, 64)
     (wanted,) = te.evaluate([T], {x: data})
     np.testing.assert_allclose(te.build(s, target="cpu")(data), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_tags_are_read_inside_of_a_padded_layout(read: bool) -> None:
+    """Not at places where no element is, whose results nobody wants."""
+    x = te.placeholder((5, 3, 64), name="x")
+    k, j = te.reduce_axis((0, 64), name="k"), te.reduce_axis((0, 64), name="j")
+    m = te.compute((5, 3), lambda a, b: te.sum(x[a, b, k] * 0.5, axis=k), name="m")
+    y = te.compute((5, 3), lambda a, b: te.sum((x[a, b, j] - m[a, b]) * 2.0, axis=j), name="y")
+    z = te.compute((5, 3), lambda a, b: y[a, b] + 1.0, name="z") if read else y
+    s = te.create_schedule(z)
+    s[y].transform_layout(lambda a, b: (a, (b + 8) // 9, (b + 8) % 9))
+    _, inner = s[y].split(s[y].op.reduce_axis[0], factor=2)
+    s.split_online(s[y], inner, along=[s[m]])
+    assert agrees(s, bound=1e-4)

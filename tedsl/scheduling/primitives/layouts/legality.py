@@ -15,7 +15,7 @@ from tedsl.expr.index_arith import untyped
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
 from tedsl.expr.visit import axes_of, walk
-from tedsl.index.digits import Point, collision, negative
+from tedsl.index.digits import Inverse, Point, collision, negative
 from tedsl.scheduling.handles.index_map import IndexMap
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.plan import Plan, StagePlan

@@ -22,6 +22,7 @@ from tedsl.expr.nodes import (
     Const,
     Expr,
     Folded,
+    IfThenElse,
     Reduce,
     Reducer,
     TensorRead,
@@ -29,7 +30,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.numerics import Value, xp
 from tedsl.expr.promote import make_const
-from tedsl.expr.visit import reads, rewrite, structural_equal, substitute, walk
+from tedsl.expr.visit import axes_of, reads, rewrite, structural_equal, substitute, walk
 from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
 from tedsl.reference.evaluate import Block
@@ -330,14 +331,27 @@ def over_folded(repair: Repair) -> Expr:
     return substitute(repair.finish, {total: Folded(0, total.dtype)})
 
 
-def unless_empty(finish: Expr | None, axes: Sequence[Axis]) -> Expr | None:
-    """`finish`, and the first folded value as it is where the axes of the definition are empty:
-    a sum of no quotients is 0, no quotient of sums is."""
+def held(reduce: Reduce) -> Expr | None:
+    """Under what a result has anything to fold, of what no element has a part in: tags may be read
+    inside of that alone, where a layout has padding."""
+    if reduce.where is None:
+        return None
+    folded = frozenset(reduce.axes)
+    each = [c for c in conjuncts(reduce.where) if folded.isdisjoint(axes_of(c)) and not reads(c)]
+    return both(*each) if each else None
+
+
+def unless_empty(finish: Expr | None, reduce: Reduce) -> Expr | None:
+    """`finish`, and the first folded value as it is where the definition has nothing to fold: a sum
+    of no quotients is 0, no quotient of sums is."""
     if finish is None:
         return None
-    extents = [axis.domain.extent for axis in axes if axis.domain is not None]
+    extents = [axis.domain.extent for axis in reduce.axes if axis.domain is not None]
     needed = [c for e in extents if not prove(c := less(ZERO, e), Facts.EMPTY)]
-    return select(both(*needed), finish, Folded(0, finish.dtype)) if needed else finish
+    nothing = Folded(0, finish.dtype)
+    finish = select(both(*needed), finish, nothing) if needed else finish
+    only = held(reduce)
+    return finish if only is None else IfThenElse(only, finish, nothing)
 
 
 def updates(

@@ -175,7 +175,7 @@ def _repaired(
         finish = kept.restored(over_folded(first))
         if len(full.basis) == 1:
             sources = (kept.restored(first.basis[0]),)
-    finish = unless_empty(finish, reduce.axes)
+    finish = unless_empty(finish, reduce)
     followed = referred(tags, references)
     if references and full.kind is not Kind.NONE:
         sources = tuple(following(each, plan, chain, references) for each in sources)

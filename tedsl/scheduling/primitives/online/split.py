@@ -45,6 +45,7 @@ from tedsl.scheduling.primitives.online.chain_rescaling import (
     Consent,
     Derived,
     derive_chain,
+    held,
     merged,
     over_folded,
     started,
@@ -210,8 +211,8 @@ class _Parts:
         if reader.split is not None:
             kept, first = reader.split
             finish = kept.restored(over_folded(first))
-        finish = unless_empty(finish, op.reduce_axes)
-        whole = Reduce(reduce.reducer, values, (axis,), finish=finish)
+        finish = unless_empty(finish, reduce)
+        whole = Reduce(reduce.reducer, values, (axis,), held(reduce), finish=finish)
         bodies = tuple(replace(whole, index=b.index) for b in op.bodies if isinstance(b, Reduce))
         return ComputeOp(op.name, op.axes, bodies, op.shape, (axis,), op.tag)
 
