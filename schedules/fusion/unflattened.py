@@ -14,7 +14,7 @@ from math import prod
 
 from tedsl.expr.mixed_radix import added
 from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import among, contraction, is_reduction, plain, same_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of
 from tedsl.schedules.fusion.regrouped import parts
@@ -59,7 +59,11 @@ def _unflattened(s: Schedule, name: str, product: ComputeOp | None) -> None:
     view = definitions(s)
     for number in range(len(view[name].axes)):
         inner = _inner(view, name, number)
-        if not inner or not (product is None or _keeps_tiles(product, number, inner[-1])):
+        if not inner or not (
+            _in_rows(view, name, number)
+            if product is None
+            else _keeps_tiles(product, number, inner[-1])
+        ):
             continue
         if flip(s, f"{name}.unflattened", True):
             steps = [prod(inner[place:]) for place in range(len(inner))]
@@ -97,6 +101,14 @@ def _product(view: View, name: str) -> ComputeOp | None:
         return None
     source = view[view.names[found[0].tensor.op]]
     return source if is_reduction(source) and contraction(source) is not None else None
+
+
+def _in_rows(view: View, name: str, number: int) -> bool:
+    """True where the parts of an axis are rows of what reads a stage there, which folds none."""
+    return all(
+        axes_of(read.indices[number]).isdisjoint(view[user].reduce_axes)
+        for user, read in view.readers[name]
+    )
 
 
 def _keeps_tiles(product: ComputeOp, number: int, inner: int) -> bool:

@@ -149,3 +149,17 @@ def test_statistics_are_computed_once_for_each_row() -> None:
     loops = [loop for loop in walk_stmts(func.body) if isinstance(loop, For)]
     programs = [loop.extent for loop in loops if loop.kind is LoopKind.PROGRAM]
     assert [constant(extent) for extent in programs] == [300]
+
+
+def test_rows_whose_parts_are_folded_stay_rows() -> None:
+    """What sums every second row of a norm has no rows of its own, of which there would be two."""
+    x = c.p(40, 300, 24, name="x")
+    m = squares(x, (40, 300), 24, lambda a, b, k: (a, b, k))
+    j = te.reduce_axis((0, 150), name="j")
+
+    def term(a: Any, b: Any, d: Any) -> Any:
+        return x[a, j * 2 + b, d] * te.rsqrt(m[a, j * 2 + b] + EPS)
+
+    y = te.compute((40, 2, 24), lambda a, b, d: te.sum(term(a, b, d), axis=j), name="y")
+    schedule = te.schedule_for(y, GPU)
+    assert [constant(extent) for extent in schedule[m].op.output(0).shape] == [40, 300]
