@@ -14,6 +14,8 @@ from tedsl.torch.importer.registry import REGISTRY
 from tedsl.torch.lib import aten, load
 from tedsl.torch.unrounded import RoundedOnce, has_kernel
 
+_prims: Any = load("torch._prims_common")
+
 _MORE = (
     "native_layer_norm",
     "native_layer_norm_backward",
@@ -88,6 +90,37 @@ def _bias_apart_backward(gradient: Any, *given: Any) -> Any:
     return *others[:2], gradient.sum([d for d in range(gradient.dim()) if d != 1])
 
 
+def _channel_shuffle(x: Any, groups: int) -> Any:
+    """Which lies as its argument does; PyTorch's own decomposition forgets that."""
+    lead, channels, *rest = x.shape
+    moved = x.reshape(lead, groups, channels // groups, *rest).transpose(1, 2).reshape(x.shape)
+    return moved.contiguous(memory_format=_prims.suggest_memory_format(x))
+
+
+def _within(x: Any, indices: Any) -> list[Any]:
+    """Places within their dimensions, those that count from the end too."""
+    return [
+        None if each is None else each.clamp(-x.size(d), x.size(d) - 1)
+        for d, each in enumerate(indices)
+    ]
+
+
+def _masked_index(x: Any, mask: Any, indices: Any, fill: Any) -> Any:
+    """As the kernel says it: PyTorch's own decomposition takes the first place for every one that
+    counts from the end."""
+    if x.numel() == 0:
+        return NotImplemented
+    return aten._unsafe_index(x, _within(x, indices)).masked_fill(~mask, fill)
+
+
+def _masked_index_put(x: Any, mask: Any, indices: Any, values: Any) -> Any:
+    """As `_masked_index`; what is masked adds nothing."""
+    if x.numel() == 0:
+        return NotImplemented
+    added = values.masked_fill(~mask, 0)
+    return aten._unsafe_index_put(x, _within(x, indices), added, accumulate=True)
+
+
 IN_PLACE: dict[Any, Any] = {
     aten.polygamma_.default: _polygamma_,
 }
@@ -110,6 +143,10 @@ def table() -> dict[Any, Any]:
     for target, decomposition in found.items():
         if has_kernel(target) and not target._schema.is_mutable:
             found[target] = RoundedOnce(decomposition)
+    for target in (aten.channel_shuffle.default, aten.native_channel_shuffle.default):
+        found[target] = _channel_shuffle
+    found[aten._unsafe_masked_index.default] = _masked_index
+    found[aten._unsafe_masked_index_put_accumulate.default] = _masked_index_put
     found[aten.convolution.default] = _bias_apart
     found[aten.convolution_backward.default] = _bias_apart_backward
     return found

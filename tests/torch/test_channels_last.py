@@ -348,3 +348,17 @@ def test_written(problem: str, way: Any) -> None:
     fault, report = written.compared(problem, way)
     assert not fault, f"{written.PROBLEMS[problem]}\n{fault}"
     assert not report.faults
+
+
+@pytest.mark.parametrize("memory_format", [LAST, torch.contiguous_format])
+def test_shuffled_channels_lie_as_before(memory_format: Any) -> None:
+    x = torch.randn(2, 12, 3, 5).contiguous(memory_format=memory_format)
+    torch._dynamo.reset()
+    report = tt.Report()
+    shuffled = torch.compile(
+        lambda x: F.channel_shuffle(x * 2, 4), backend="tedsl", options={"report": report}
+    )(x)
+    wanted = F.channel_shuffle(x * 2, 4)
+    assert shuffled.stride() == wanted.stride()
+    torch.testing.assert_close(shuffled, wanted, rtol=0, atol=0)
+    assert sum(graph.taken for graph in report.graphs)

@@ -199,3 +199,18 @@ def test_as_many_rows_as_a_call_has() -> None:
         y, t = torch.randn(rows, 5), torch.randint(0, 11, (rows,))
         torch.testing.assert_close(compiled(y, t), torch.zeros(11, 5).index_add(0, t, y))
     assert len(told) == 1 and "2 of 2 operators" in told[0]
+
+
+def test_masked_places_count_from_the_end_too() -> None:
+    """What PyTorch's own decompositions of two internal operators take for the first place."""
+    x, values = torch.randn(8), torch.randn(4)
+    mask, places = torch.tensor([True, False, True, True]), torch.tensor([3, 9, -2, -8])
+
+    def both(x: Any, mask: Any, places: Any, values: Any) -> Any:
+        read = aten._unsafe_masked_index(x, mask, [places], 1)
+        return read, aten._unsafe_masked_index_put_accumulate(x, mask, [places], values)
+
+    torch._dynamo.reset()
+    found = torch.compile(both, backend="tedsl")(x, mask, places, values)
+    for one, other in zip(found, both(x, mask, places, values), strict=True):
+        torch.testing.assert_close(one, other)

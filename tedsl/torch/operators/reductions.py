@@ -191,34 +191,42 @@ def _extreme(largest: bool) -> Folded:
     return lambda e, axes: (reduce.max if largest else reduce.min)(e, axes)
 
 
+def _among(over: Over) -> Over:
+    """What an extreme is of: PyTorch says it where there is nothing."""
+    if number_of(over.count) == 0:
+        raise NotTaken("an extreme among no elements: an error of PyTorch's")
+    return over
+
+
 @takes(Family.REDUCTION, aten.amax.default)
 def amax(context: Context, x: Value, dims: Any, keep: bool) -> Value:
     """The largest element; NaN of any NaN."""
-    over = Over(x, dims, keep)
+    over = _among(Over(x, dims, keep))
     return over.shaped(over.fold(context, x, _extreme(True)))
 
 
 @takes(Family.REDUCTION, aten.amin.default)
 def amin(context: Context, x: Value, dims: Any, keep: bool) -> Value:
     """The smallest element; NaN of any NaN."""
-    over = Over(x, dims, keep)
+    over = _among(Over(x, dims, keep))
     return over.shaped(over.fold(context, x, _extreme(False)))
 
 
 @takes(Family.REDUCTION, aten.max.default)
 def max_all(context: Context, x: Value) -> Value:
     """The largest of all."""
-    return Over(x, None).fold(context, x, _extreme(True))
+    return _among(Over(x, None)).fold(context, x, _extreme(True))
 
 
 @takes(Family.REDUCTION, aten.min.default)
 def min_all(context: Context, x: Value) -> Value:
     """The smallest of all."""
-    return Over(x, None).fold(context, x, _extreme(False))
+    return _among(Over(x, None)).fold(context, x, _extreme(False))
 
 
 def _place(context: Context, x: Value, dim: int | None, keep: bool, largest: bool) -> Value:
     """The first place of an extreme, or of the first NaN."""
+    _among(Over(x, dim))
     if x.rank == 0:
         return Value((), DType.int64, lambda _: constant(0, DType.int64))
     if dim is not None and dim < 0:
@@ -231,22 +239,29 @@ def _place(context: Context, x: Value, dim: int | None, keep: bool, largest: boo
     return whole(search(source, axis=dim, keepdims=keep, name=f"{context.name}.place"))
 
 
+def _ordered(x: Value) -> None:
+    if x.dtype.is_bool:
+        raise NotTaken("the place of an extreme among bools: an error of PyTorch's")
+
+
 @takes(Family.REDUCTION, aten.argmax.default)
 def argmax(context: Context, x: Value, dim: int | None, keep: bool) -> Value:
     """The place of the largest element."""
+    _ordered(x)
     return _place(context, x, dim, keep, True)
 
 
 @takes(Family.REDUCTION, aten.argmin.default)
 def argmin(context: Context, x: Value, dim: int | None, keep: bool) -> Value:
     """The place of the smallest element."""
+    _ordered(x)
     return _place(context, x, dim, keep, False)
 
 
 def _with_place(context: Context, x: Value, dim: int, keep: bool, largest: bool) -> Converted:
     """The extreme along a dimension and its place: one search, where both are read."""
     source = context.held(x)
-    over = Over(source, dim, keep)
+    over = _among(Over(source, dim, keep))
     single = not over.dims or is_one(over.count) or x.dtype.is_bool
     if single or not context.read >= {0, 1}:
         found = over.shaped(over.fold(context, source, _extreme(largest), "value"))
@@ -474,6 +489,8 @@ def vector_norm(context: Context, x: Value, order: Any, dims: Any, keep: bool, *
     result, power = context.dtype(), float(order)
     work = DType.float32 if result.is_short_float else result
     over = Over(x, dims, keep)
+    if power < 0 or power in _INFINITE:
+        _among(over)
 
     def term(i: Indices) -> Expr:
         size = te.abs(build.cast(x[i], work))
