@@ -15,6 +15,7 @@ Point = dict[Axis | Var, int]
 _WIDTHS = (2, 4, 8)  # candidates of each variable, round by round
 _MAX_POINTS = 400  # in each round
 _MAX_ENUMERATION = 2048
+_MAX_DEAD_ENDS = 1000  # in each round: partial points that leave a variable without a value
 _SAMPLES = (0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129, 1000, 1024)
 
 
@@ -85,13 +86,14 @@ class _Search:
     ) -> None:
         self.cond, self.wanted, self.facts = cond, wanted, facts
         self.known, self.order, self.constants = known, order, constants
-        self.budget = 0
+        self.budget = self.dead_ends = 0
 
     def run(self, width: int) -> Point | None:
         """One round with `width` values of each variable; with all values for width 0, if they are
         few.
         """
         self.budget = _MAX_POINTS if width else _MAX_ENUMERATION
+        self.dead_ends = _MAX_DEAD_ENDS
         return self._assign({}, 0, width)
 
     def is_small(self) -> bool:
@@ -105,7 +107,7 @@ class _Search:
         return count <= _MAX_ENUMERATION
 
     def _assign(self, point: Point, index: int, width: int) -> Point | None:
-        if self.budget <= 0:
+        if self.budget <= 0 or self.dead_ends <= 0:
             return None
         if index == len(self.order):
             self.budget -= 1
@@ -116,6 +118,8 @@ class _Search:
             found = self._assign(point, index + 1, width)
             if found is not None:
                 return found
+        if axis not in point:
+            self.dead_ends -= 1
         point.pop(axis, None)
         return None
 

@@ -131,6 +131,13 @@ def test_counterexample(
     assert not prove(cond, scope.facts)
 
 
+def test_a_search_ends_where_no_point_is_inside() -> None:
+    """A shape of many sizes, of which none that is tried leaves its last axis an element."""
+    sizes = "abcdefgpqrst"
+    scope = Scope(i=f"0:-1 - {' - '.join(sizes)}")
+    assert counterexample(scope(f"i > {' + '.join(sizes)}"), scope.facts) is None
+
+
 @pytest.mark.parametrize("extent", [1, 7, 33, 50257])
 @pytest.mark.parametrize("factor", [1, 2, 7, 32, 128])
 def test_split_and_fuse_round_trip(extent: int, factor: int) -> None:
