@@ -67,7 +67,8 @@ def build(
         target: as for `te.build`.
         target_host: what calls a kernel; there is nothing to choose here.
         name: what the kernel calls itself.
-        binds: what TVM is told of arrays before a call; kernels here look at the arrays.
+        binds: buffers by tensor, which `args` may list in the place of the tensors; nothing else
+            is read of them: kernels look at the arrays.
         options: others of `te.build`.
 
     Returns:
@@ -77,6 +78,7 @@ def build(
         LowerError: as `te.build`; or two functions have one name.
         BackendError: as `te.build`.
     """
+    args = _tensors(args, binds)
     if isinstance(inputs, Mapping):
         by_target = cast("Mapping[Any, Any]", inputs)
         pairs = [(each, where) for where, each in by_target.items()]
@@ -95,6 +97,15 @@ def build(
         )
     kernels = {each.name: build(each, target=where, **options) for each, where in pairs}
     return next(iter(kernels.values())) if len(kernels) == 1 else Functions(kernels)
+
+
+def _tensors(args: Any, binds: object) -> Any:
+    """The arguments, with tensors for the buffers that are bound to them."""
+    if not isinstance(binds, Mapping) or not isinstance(args, (list, tuple)):
+        return args
+    pairs = cast("Mapping[Any, Any]", binds).items()
+    bound = {id(buffer): tensor for tensor, buffer in pairs}
+    return [bound.get(id(each), each) for each in cast("Sequence[Any]", args)]
 
 
 def _are_lowered(inputs: object) -> bool:

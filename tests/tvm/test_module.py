@@ -270,6 +270,7 @@ def test_build_as_older_versions_call_it() -> None:
             tvm.build(s, [A, B, C], "llvm", "llvm", name="add"),
             tvm.build(s, args=[A, B, C], target="llvm", target_host="stackvm"),
             tvm.build(s, [A, B, C], "llvm", binds={A: buffer}),
+            tvm.build(s, [buffer, B, C], "llvm", binds={A: buffer}),
             tvm.driver.build(s, [A, B, C], tvm.target.Target("llvm", "llvm")),
         ]
     for kernel in kernels:
