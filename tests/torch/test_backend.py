@@ -336,3 +336,24 @@ def test_copies_into_another_order_are_kernels_on_a_gpu(
         target=torch.ops.aten.clone.default, all_input_nodes=[source], meta={"val": fake}
     )
     assert decisions.pays([clone]) is taken
+
+
+TWICE: dict[str, Any] = {
+    "a product and beta": lambda x, k: (x * k, torch.addmm(x, x, x, beta=k)),
+    "a sum and alpha": lambda x, k: (x + k, torch.addmm(x, x, x, alpha=k)),
+    "a branch": lambda x, k: x * k if k > 2.5 else x - k,
+    "a quotient and a slope": lambda x, k: (x / (k + 2), torch.nn.functional.leaky_relu(x, k)),
+    "a power and a bound": lambda x, k: (x * x * k, x.clamp(-k, k), torch.full_like(x, k)),
+}
+
+
+@pytest.mark.parametrize("grads", [False, True])
+@pytest.mark.parametrize("name", TWICE)
+def test_a_float_that_changes_from_call_to_call(name: str, grads: bool) -> None:
+    """From the second call on PyTorch passes it as a tensor; what takes a number is compiled anew
+    for each, also where the same float is used as a tensor."""
+    call, _ = compiled(TWICE[name])
+    for k in (1.0, 2.0, 3.0, 0.0):
+        x = torch.randn(4, 4, requires_grad=grads)
+        found, wanted = call(x, k), TWICE[name](x, k)
+        torch.testing.assert_close(found, wanted)

@@ -22,6 +22,9 @@ from tedsl.torch.refusals import FAULTS, first_line
 _backends: Any = load("torch._dynamo.backends.common")
 _partitioners: Any = load("torch._functorch.partitioners")
 _guards: Any = load("torch._guards")
+_symbols: Any = load("torch.utils._sympy.symbol")
+_restart: Any = getattr(load("torch._dynamo.exc"), "TensorifyScalarRestartAnalysis", None)
+_floats: Any = getattr(load("torch._dynamo.symbolic_convert"), "TensorifyState", None)
 
 
 def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[..., Any]:
@@ -53,6 +56,8 @@ def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any
     """What AOTAutograd calls with an ATen graph."""
 
     def compile_graph(module: Any, given: Any) -> Any:
+        if kind != "backward":
+            _restart_with_constants()
         graph = GraphReport(kind)
         report.graphs.append(graph)
         try:
@@ -70,6 +75,28 @@ def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any
         return GraphCode(made, graph)
 
     return compile_graph
+
+
+def _restart_with_constants() -> None:
+    """Have Dynamo trace again where a float that is an argument of the graph is a constant in it.
+
+    A float that an operator takes as a tensor and another, say `beta=`, as a number: PyTorch writes
+    the number into the graph, and does not guard the call.
+    """
+    context = _guards.TracingContext.try_get()
+    sizes = getattr(getattr(context, "fake_mode", None), "shape_env", None)
+    if sizes is None or _restart is None or _floats is None:
+        return
+    written = {
+        str(symbol)
+        for symbol, value in sizes.replacements.items()
+        if value.is_number and _symbols.symbol_is_type(symbol, _symbols.SymT.FLOAT)
+    }
+    fresh = [name for name in written if not _floats.should_specialize(name)]
+    for name in fresh:
+        _floats.specialize(name)
+    if fresh:
+        raise _restart
 
 
 def _promised() -> int | None:
