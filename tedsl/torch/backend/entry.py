@@ -22,7 +22,7 @@ from tedsl.torch.refusals import FAULTS, first_line
 _backends: Any = load("torch._dynamo.backends.common")
 _partitioners: Any = load("torch._functorch.partitioners")
 _guards: Any = load("torch._guards")
-_symbols: Any = load("torch.utils._sympy.symbol")
+_shapes: Any = load("torch.fx.experimental.symbolic_shapes")
 _restart: Any = getattr(load("torch._dynamo.exc"), "TensorifyScalarRestartAnalysis", None)
 _floats: Any = getattr(load("torch._dynamo.symbolic_convert"), "TensorifyState", None)
 
@@ -90,7 +90,7 @@ def _restart_with_constants() -> None:
     written = {
         str(symbol)
         for symbol, value in sizes.replacements.items()
-        if value.is_number and _symbols.symbol_is_type(symbol, _symbols.SymT.FLOAT)
+        if value.is_number and _shapes.symbol_is_type(symbol, _shapes.SymT.FLOAT)
     }
     fresh = [name for name in written if not _floats.should_specialize(name)]
     for name in fresh:
