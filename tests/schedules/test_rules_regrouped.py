@@ -95,6 +95,14 @@ def product_of_every_second(places: int) -> Callable[[], Tensor]:
     return made
 
 
+def products_as_one_matrix() -> Tensor:
+    """The rows of several products, one after the other."""
+    x, w = c.p(3, 32, 16, name="x"), c.p(3, 16, 32, name="w")
+    k = te.reduce_axis((0, 16), name="k")
+    y = te.compute((3, 32, 32), lambda b, i, j: te.sum(x[b, i, k] * w[b, k, j], axis=k), name="m")
+    return te.compute((96, 32), lambda i, j: y[i // 32, i % 32, j] * 2.0, name="y")
+
+
 def product_whose_columns_are_places() -> Tensor:
     """Four columns are the places of a square."""
     x, w = c.p(12, 10, 16, name="x"), c.p(16, 32, name="w")
@@ -114,6 +122,7 @@ CASES = {
     "norm of groups": norm_of_groups,
     "greatest of parts": greatest_of_parts,
     "greatest of flat parts": greatest_of_flat_parts,
+    "products as one matrix": products_as_one_matrix,
     "product of every second": product_of_every_second(64),
     "product of every second, an odd number": product_of_every_second(63),
 }

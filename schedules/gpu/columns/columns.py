@@ -180,13 +180,18 @@ def fold_few(s: Schedule, group: Group) -> None:
     if _strided(view, group, lane):
         _one_each(s, group)
         return
-    put_lanes_last(s, group, lane)
+    run = short_lanes(s, group, lane, _nbytes(view, group))
+    others = [a for a in root.axes if not among(a, run)]
+    if len(run) == 1:
+        put_lanes_last(s, group, lane)
+    else:
+        lane = flatten_lanes(s, group, run)
     view = definitions(s)
-    others = [a for a in root.axes if a is not lane]
     results = volume(root.axes)
     largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
     idle = _share_idle((lane, *reversed(others[-2:])), largest)
-    width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS, idle))
+    fitting = _fitting(lane, WIDTHS, idle) if len(run) == 1 else (VECTORS, volume(run))
+    width = pick(s, f"{stage.name}.columns", WIDTHS, *fitting)
     outer, inner = stage.split(lane, factor=width)
     outers, lanes, tile = [outer], [inner], width
     for axis, name in zip(reversed(others[-2:]), ("rows", "high"), strict=False):
