@@ -28,16 +28,20 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     """True when the stage `name` takes no longer where all of its readers compute it than where it
     is stored once and read.
 
-    Each of its readers may be a kernel, and reads again what the stage reads, but for results that
-    read it element by element: one loop stores them. What a reader computes several times, as at
-    the shifted places of a stencil, costs instructions alone.
+    Each of its readers may be a kernel, and reads again what the stage reads for the elements that
+    it reads, but for results that read it element by element: one loop stores them. What a reader
+    computes several times, as at the shifted places of a stencil, costs instructions alone.
     """
     op, gpu, users = view[name], gpu_of(s), view.readers[name]
     points, read = volume(op.axes), reads_of(op)
     times = evaluations(view, name)
     results = {s[t].name for t in s.outputs}
     together = {user for user, each in users if user in results and _in_step(view[user], each)}
-    kernels = len({user for user, _ in users} - together) + bool(together)
+    shares = {
+        user: min(1.0, sum(_evaluations(view[u], each, points) for u, each in users if u == user))
+        for user in {user for user, _ in users} - together
+    }
+    kernels = sum(shares.values()) + bool(together)
     loaded = sum(_for_each(tensor, points) for tensor in {each.tensor for each in read})
     stored = sum(out.dtype.nbytes for out in op.outputs)
     work = cost(op) + ROUNDED * _roundings(op) + LOADED * len(read)

@@ -430,8 +430,7 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
     feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
-    # Statistics of rows that several kernels computed would be reduced in kernels of their own.
-    by_count = loops or feeds or any(is_reduction(view[each]) for each in view.sources(name))
+    by_count = loops or feeds
     far = cost(op) * len(users) > CHEAP if by_count else not recomputes(s, view, name)
     if loops and not feeds:  # as in the windows of a pool
         far = far or cost(op) * (evaluations(view, name) - 1) > AGAIN

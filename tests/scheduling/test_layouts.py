@@ -198,6 +198,19 @@ def test_an_output_is_padded_twice():
     assert replays(s, c.D)
 
 
+@pytest.mark.parametrize("size", [13, None])
+def test_an_output_of_a_wide_size_is_padded(size: int | None):
+    """Places have 64 bits, and parts of them 32."""
+    n = te.size_var("n", "int64") if size is None else te.const(size, "int64")
+    x = te.placeholder((3, n), name="x")
+    b = te.compute((3, n), lambda i, j: x[i, j] * 2.0, name="b")
+    c = te.compute((3, n), lambda i, j: b[i, j] + 1.0, name="c")
+    s = te.create_schedule([c, b])
+    s[b].transform_layout(lambda i, j: (i, (j + 1) // 6, (j + 1) % 6))
+    te.lower(s, "cpu", check=True)
+    assert agrees(s, {n: 13} if isinstance(n, te.Var) else None)
+
+
 def test_one_element_of_an_output_is_not_padded():
     m = matmul(12, 1, 9)
     s = te.create_schedule(m.C)

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tedsl.errors import InternalError, ScheduleError
+from tedsl.expr.index_arith import widened
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import substitute
 from tedsl.ir.nodes import Evict, LoopKind, PartPolicy, Products, Scope
@@ -172,7 +173,8 @@ class CallersArray:
         return self._at(indices, self.conditions)
 
     def _at(self, indices: Sequence[Expr], exprs: Sequence[Expr]) -> tuple[Expr, ...]:
-        here: dict[Expr, Expr] = dict(zip(self.axes, indices, strict=True))
+        pairs = zip(self.axes, indices, strict=True)
+        here: dict[Expr, Expr] = {axis: widened(index, axis.dtype) for axis, index in pairs}
         return tuple(substitute(each, here) for each in exprs)
 
 
