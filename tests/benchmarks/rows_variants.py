@@ -107,20 +107,6 @@ IN_PARTS: variants.Choices = variants.listed(
     (16, 8192, 16, 8192),
     online=True,
 )
-SHARED = (
-    (32768, 1, 32),
-    (16384, 1, 16),
-    (16384, 1, 32),
-    (16384, 2, 16),
-    (8192, 2, 16),
-    (8192, 3, 8),
-    (8192, 4, 8),
-    (4096, 4, 8),
-    (4096, 6, 4),
-    (4096, 8, 4),
-)
-"""Rows that several programs share, which wait for each other: one read and one write.  Elements of
-a part, programs of a processor, warps."""
 BOTH: variants.Choices = variants.listed(
     "rows resident ahead warps",
     (1, 1, 3, 8),
@@ -210,27 +196,17 @@ def _choices(load: Workload) -> list[variants.Decisions]:
     if n <= 512:
         return [dict(each) for each in SHORT]
     looped: list[variants.Decisions] = [dict(each) for each in LOOPED]
-    shared = _shared(n) if n >= 32768 else []
     if load.line == "cross entropy both":
-        return [*looped, *(dict(each) for each in (*NEAR, *APART)), *shared]
+        return [*looped, *(dict(each) for each in (*NEAR, *APART))]
     if n > 65536:
         parts = [dict(each) for each in (*NEAR, *APART, *IN_PARTS) if n >= 131072]
-        return looped + parts + (shared if load.line != "cross entropy" else [])
+        return looped + parts
     if load.line == "cross entropy":
         return [{"whole_row": False, **each} for each in looped]
     whole: list[variants.Decisions] = [dict(each) for each in WHOLE]
     if n > 8192:
         whole = [dict(each) for each in ALONE]
-    return whole + [{"whole_row": False, **each} for each in looped] + shared
-
-
-def _shared(n: int) -> list[variants.Decisions]:
-    """Parts of about so many elements, a power of two of them to a row."""
-    return [
-        {"share": share, "share_resident": resident, "share_warps": warps}
-        for part, resident, warps in SHARED
-        if 2 <= (share := 1 << max(0, -(-n // part) - 1).bit_length()) <= 128
-    ]
+    return whole + [{"whole_row": False, **each} for each in looped]
 
 
 def summary(row: Row) -> str:

@@ -68,7 +68,7 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
             "A row by several programs, each of which keeps its part in registers until all have "
             "met (`compute_across`, the knob `share`): nothing is loaded while programs wait",
             "0.219 ms, read twice 0.208 ms",
-            "schedules/gpu/rows/cooperative_rows.py",
+            "a rule that has been taken back, H200",
         ),
         Tried(
             "Rows read twice by one program, the second time backwards from its end, for what is "

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_rows import softmax
+from shared_rows import shared, softmax
 from streams import check_streams_and_graphs
 
 import tedsl as te
+from tedsl.devices import H200
 from tedsl.errors import BackendError
-from tedsl.schedules import schedule_for
-from tedsl.target import Target
 
 pytestmark = pytest.mark.gpu
 torch: Any = pytest.importorskip("torch")
@@ -28,9 +27,9 @@ SHAPES = ((1024, 131_072, 8, 2), (1000, 40_001, 4, 2), (128, 1 << 20, 64, 2), (3
 
 
 def built(m: int, n: int, programs: int, resident: int, dtype: str = "bfloat16") -> Any:
-    given = {"y.share": programs, "y.share_resident": resident}
-    s = schedule_for([softmax(m, n, dtype)], Target.parse("cuda"), given)
-    return te.build(s, "cuda")
+    groups, warps = max(1, resident * H200.sms // programs), 16
+    most = 65536 // (32 * warps * resident)
+    return te.build(shared(softmax(m, n, dtype), programs, groups, warps, most), "cuda")
 
 
 def rows() -> None:

@@ -3,7 +3,6 @@
 - `rows`: the rule: a row in registers, or a loop over its pieces
 - `thread_partials`: running statistics for each lane, combined after the loop
 - `split_rows`: a long row by several programs, combined in a second kernel
-- `cooperative_rows`: a long row by several programs that wait at a grid barrier
 - `aligned_pieces`: pieces of unaligned rows that start at 16 bytes
 - `reverse_second_pass`: the second pass runs backwards, over what is still in cache
 - `horizontal_rows`: row reductions of the same rows in one loop

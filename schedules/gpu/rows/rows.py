@@ -3,8 +3,7 @@
 A program takes some neighbouring rows: whole rows in one tile where they fit into registers, else
 it loops over pieces of them, in one online pass for all reductions where one can be rescaled when
 another changes.  Long rows can be split over programs, whose parts a second kernel combines
-(`gpu/rows/split_rows.py`), or which wait for each other at a grid barrier
-(`gpu/rows/cooperative_rows.py`).
+(`gpu/rows/split_rows.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers, staying
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed, skewed, split_row
-from tedsl.schedules.gpu.rows.cooperative_rows import share_rows
 from tedsl.schedules.gpu.rows.horizontal_rows import lead_rows, rows_joined, share_loops
 from tedsl.schedules.gpu.rows.reverse_second_pass import read_back
 from tedsl.schedules.gpu.rows.row_consumers import run_beside
@@ -143,8 +141,6 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group) else MAX_TILE
     wide = any(len(long_axes(s[name].op.axis)) > len(long_axes(rows)) for name in group.beside)
-    if crossed is None and free and not wide and share_rows(s, group, columns, shape.nbytes):
-        return
     whole = free and length is not None and length * fewest <= most
     # What only reads a row once has no use for all of it in registers, nor do threads without room.
     limit = MAX_TILE if columns or wide else LOOPED - 1
