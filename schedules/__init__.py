@@ -54,7 +54,6 @@ from tedsl.schedules.gpu.gemm.row_reduction_epilogue import schedule_statistics
 from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.gpu.pairwise.pairwise import take_pairs
 from tedsl.schedules.gpu.pointwise import stacked_results as gpu_stacks
-from tedsl.schedules.gpu.rows.row_consumers import take_along
 from tedsl.schedules.gpu.rows.rows_and_columns import (
     Both,
     finish_together,
@@ -129,7 +128,7 @@ def _apply(s: Schedule, where: Target, caution: Caution, compared: bool = True) 
     groups = fuse(s, busy, taken, loops=not where.is_triton, rules=weighed)
     shared: list[Both] = []
     if where.is_triton:
-        groups = take_along(s, take_pairs(s, groups))
+        groups = take_pairs(s, groups)
         split_cascades(s, groups, beside)
         groups = take_results(s, groups)
         shared = share_reads(s, groups)

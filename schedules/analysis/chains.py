@@ -29,10 +29,6 @@ from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
-# Lazy rescaling: accumulators are rescaled only when the running maximum has grown by more than
-# this, a factor of e**5.5.
-LAZY = 5.5
-
 
 @dataclass(frozen=True, slots=True)
 class Chained:
@@ -125,15 +121,9 @@ def inline_between(s: Schedule, names: Sequence[str]) -> None:
             s[name].compute_inline()
 
 
-def follow(stage: Stage, axis: Axis, lazy: bool = False) -> None:
-    """Let the reductions that a stage depends on share its loop `axis`, online; with `lazy` the
-    accumulators are rescaled only where the running maximum has moved far."""
-    stage.online(axis, casts=True, rescale_threshold=LAZY if lazy else None)
-
-
-def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
-    """True when rescaling a cascade is a multiplication that may be put off."""
-    return takes(s, (may_be_lazy, name), lambda trial: follow(trial[name], axis, lazy=True))
+def follow(stage: Stage, axis: Axis) -> None:
+    """Let the reductions that a stage depends on share its loop `axis`, online."""
+    stage.online(axis, casts=True)
 
 
 def inner_folds(

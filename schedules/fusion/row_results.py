@@ -419,7 +419,7 @@ class _Elements:
         hosts = {each.root for each in self.along.values()}
         stored = {*self.results, *self.outputs} - {*self.along, *self.declined, *hosts}
         for name, op in self.view.items():
-            if name not in stored or not one_by_one(self.view, name):
+            if name not in stored or is_reduction(op) or len(op.bodies) > 1 or not op.axes:
                 continue
             again = self.view.readers[name] or name not in self.results
             if again and not may_inline(self.s.plan, name):

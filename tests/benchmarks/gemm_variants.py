@@ -354,7 +354,6 @@ TYPES: Mapping[tuple[str, str, int, int, int], Mapping[str, Knobs]] = {
         "8 warps, 5 ahead (before)": {"stages": 5, "warps": 8},
         "256x128": {"bm": 256, "bn": 128, "resident": 0, "stages": 4, "warps": 8},
         "stores of the copy engine": {"descriptor_store": True},
-        "across": {"across": True},
     },
     ("float8_e4m3fn", "scaled_matmul", 8192, 8192, 8192): {
         "rules": {},

@@ -25,7 +25,6 @@ from tedsl.schedules.analysis.chains import (
     in_terms_of,
     inline_around,
     inner_folds,
-    may_be_lazy,
     root_of,
     take_chains,
 )
@@ -189,8 +188,7 @@ def _reduce_chain(s: Schedule, found: Chained, tile: Tile | None = None) -> list
     if fold.name != stage.name:
         fold.compute_at(stage, place)
     outer, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
-    lazy = may_be_lazy(s, fold.name, outer) and flip(s, f"{stage.name}.lazy", False)
-    follow(fold, outer, lazy)
+    follow(fold, outer)
     followed = contraction(definitions(s)[fold.name])
     if followed is None or followed.unit is None:
         return []

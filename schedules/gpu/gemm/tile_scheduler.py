@@ -140,15 +140,11 @@ def _order(
     down: tuple[int | None, Axis, int],
     across: tuple[int | None, Axis, int],
 ) -> list[Axis]:
-    """The swizzle (grouped order) of the tiles: down some tiles of a column before the next column
-    (or with `across` along some of a row before the next row), so that programs share operands in
-    L2.
+    """The swizzle (grouped order) of the tiles: down some tiles of a column before the next column,
+    so that programs share operands in L2.
 
     `down` and `across` are an extent of the result, the loop over its tiles, and their size.
     """
-    counts = [blocks(extent, size) for extent, _, size in (down, across)]
-    if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
-        down, across = across, down
     extent, tiles, size = down
     limit = max(1, blocks(extent, size) or 1)
     # Groups that are not whole would leave programs without a tile.

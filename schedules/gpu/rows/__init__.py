@@ -6,6 +6,6 @@
 - `aligned_pieces`: pieces of unaligned rows that start at 16 bytes
 - `reverse_second_pass`: the second pass runs backwards, over what is still in cache
 - `horizontal_rows`: row reductions of the same rows in one loop
-- `row_consumers`: a pointwise kernel that reads results of rows joins theirs
+- `row_consumers`: what is computed of rows and their results, in the loops over them
 - `rows_and_columns`: row and column reductions of one matrix in one kernel
 """
