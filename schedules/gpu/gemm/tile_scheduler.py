@@ -72,7 +72,7 @@ def programs_of(
         kept = keep_rows(s, stage, rows, columns, (wide, run), fitting[0])
         if kept is not None:
             return Programs(kept[1], 1 + (fitting[1] >= AHEAD), kept[0])
-    order = [*tiling.others, *_order(s, stage, product, tiling.down, tiling.across)]
+    order = [*tiling.others, *_order(s, stage, tiling.down, tiling.across)]
     stage.reorder(*order, *(a for a in stage.leaf_iter_vars if not among(a, order)))
     # Where two programs share an SM, the epilogue of one overlaps the mainloop of the other anyway;
     # and a tile that TMA does not store is held in registers while the next one is loaded.
@@ -136,7 +136,6 @@ def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> i
 def _order(
     s: Schedule,
     stage: Stage,
-    product: Product | None,
     down: tuple[int | None, Axis, int],
     across: tuple[int | None, Axis, int],
 ) -> list[Axis]:
@@ -149,27 +148,11 @@ def _order(
     limit = max(1, blocks(extent, size) or 1)
     # Groups that are not whole would leave programs without a tile.
     default = next((n for n in (8, 4) if extent is not None and limit % n == 0), 1)
-    if default == limit == 8 and _stay_cached(product, down[2], across[2]):
-        default = 4
     grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
     if grouped == 1:
         return [tiles, across[1]]
     outer, inner = stage.split(tiles, factor=grouped)
     return [outer, across[1], inner]
-
-
-def _stay_cached(product: Product | None, *tile: int) -> bool:
-    """True when one GEMM has several waves of such tiles, and the L2 cache holds its operands.
-
-    Groups of half the rows then bring twice as many columns in the first wave, which later waves
-    find in cache; groups of all rows bring new columns in every wave.  On an H200 two products of
-    1000 by 5000 by 2000 in one loop took 86 us in groups of 4, 92 in groups of 8 and 89 in none.
-    """
-    if product is None:
-        return False
-    operands = product.k * (product.m + product.held * product.n) * product.nbytes
-    wave = product.gpu.sms * (2 if product.shares(*tile) else 1)
-    return product.count(*tile) > product.batch * wave and operands <= product.gpu.l2
 
 
 def grid_of(
