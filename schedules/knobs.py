@@ -24,8 +24,7 @@ def pick(
 
 
 def asked(s: Schedule, name: str) -> bool:
-    """Whether an earlier rule has asked for the knob `name`, as that for a cascade in parts does,
-    which leaves a cascade of one part to others."""
+    """Whether the knob `name` has been asked for already."""
     return any(knob.name == name for knob in s.knobs)
 
 

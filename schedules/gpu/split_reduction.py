@@ -22,7 +22,7 @@ from tedsl.schedules.gpu.gemm.gemm import product_of, widest
 from tedsl.schedules.gpu.gemm.mainloop import longest, one_by_one
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS
-from tedsl.schedules.knobs import asked, pick
+from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -70,7 +70,7 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     uneven = shape is None and programs >= sms and folded >= VERY_LONG
     full = MANY * sms if uneven or product is not None else sms
     name = f"{group.root}.parts"
-    if programs >= full or folded < 2 * shortest or asked(s, name):
+    if programs >= full or folded < 2 * shortest:
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
     # Elements that are loaded one by one: more programs have as many bytes in flight.

@@ -155,7 +155,7 @@ CASES: list[tuple[Callable[[int, int], Made], int, int, list[str]]] = [
     (followed, 300, 96, ["low"]),
     (folded, 300, 96, ["total", "lost"]),
     (read_by_columns, 3000, 96, ["slope", "first", "second"]),
-    (columns, 9000, 70, ["off.rf", "total", "off", "normed", "shown"]),
+    (columns, 9000, 70, ["total.local.rf", "total", "off.local.rf", "off", "normed", "shown"]),
     (columns, 130, 40, ["total", "off", "normed"]),
     (split, 12, 40_000, ["off.rf", "normed"]),
     (of_products, 12, 40_000, ["stored", "off.rf", "normed"]),

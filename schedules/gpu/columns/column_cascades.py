@@ -1,8 +1,7 @@
 """Cascades of reductions of columns, such as the mean and the variance of each channel, in one
-pass by programs whose lanes run across neighbouring columns: of whole columns where there are
-enough of them, else of parts of columns, which another kernel combines.
+pass by programs whose lanes run across neighbouring columns.
 
-    for p, c: for k: v[p, c] = online(x[p * part + k, c])
+    for c: for k: v[c] = online(x[k, c])
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tedsl.schedules.analysis.groups import Group, crossed_row
 from tedsl.schedules.analysis.nests import is_reduction, padded, reduce_axes
 from tedsl.schedules.analysis.views import blocks, definitions, extent_of, times, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
+from tedsl.schedules.gpu.launch import pick_warps, tile_grid
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -25,32 +24,8 @@ from tedsl.scheduling.handles.stage import Stage
 ACROSS, PIECE = 64, 64
 NARROW = 32
 COLUMNS, ROWS = (16, 32, 64, 128), (16, 32, 64, 128)
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # Programs for each SM that keep it busy.
 ENOUGH = 4
-
-
-def column_parts(s: Schedule, root: str, axes: Sequence[Axis], length: int) -> int:
-    """The knob `parts`: in how many parts columns are, 1 where tiles of whole ones keep the device
-    busy or there is little to read."""
-    wide = extent_of(axes[-1]) or 1
-    tiles = (volume(axes[:-1]) or 1) * -(-wide // _across(wide))
-    fitting = [n for n in PARTS if n == 1 or 2 * n * PIECE <= length]
-    busy = ENOUGH * gpu_of(s).sms
-    usual = max(n for n in fitting if n == 1 or n * tiles <= busy)
-    return pick(s, f"{root}.parts", fitting, usual, max(fitting))
-
-
-def fold_columns(s: Schedule, partial: Stage) -> None:
-    """One online pass over each part, a tile of neighbouring columns and some rows at a time."""
-    op = definitions(s)[partial.name]
-    part, *others, across = op.axes
-    columns, rows = _tile(s, partial, across, volume(op.reduce_axes))
-    outer, inner = partial.split(across, factor=columns)
-    bind_all(partial, [part, *others, outer])
-    partial.vectorize(inner)
-    _pass(s, partial, rows)
-    partial.launch(num_warps=pick_warps(s, partial, (2, 4, 8), 4, rows * columns))
 
 
 def online_columns(s: Schedule, group: Group) -> bool:

@@ -33,7 +33,7 @@ from tedsl.schedules.gpu.columns.sibling_sums import (
 )
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
-from tedsl.schedules.knobs import asked, pick
+from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused, fused_folds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -379,8 +379,6 @@ def _parts(
     if programs >= MANY_PROGRAMS * gpu_of(s).sms or not any_order(view[group.inner[0]]):
         return 1
     name = f"{s[group.root].name}.parts"
-    if asked(s, name):
-        return 1
     most = folded // (2 * depth)
     fitting = max(1, min(1024, enough // programs, folded // depth))
     return pick(s, name, PARTS, pow2_at_least(fitting), max(1, most))

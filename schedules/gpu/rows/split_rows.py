@@ -17,7 +17,6 @@ from tedsl.schedules.analysis.chains import (
 )
 from tedsl.schedules.analysis.groups import Group
 from tedsl.schedules.analysis.nests import (
-    along,
     among,
     any_order,
     first,
@@ -29,7 +28,6 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside, lead_parts
-from tedsl.schedules.gpu.columns.column_cascades import PIECE, column_parts, fold_columns
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.rows.merged_again import merged_again, store_merged
@@ -43,10 +41,9 @@ from tedsl.schedules.gpu.rows.thread_partials import (
 )
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fold_at_once, fused, fused_folds
-from tedsl.schedules.trial import remembered, takes
+from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.tensor.tensor import ComputeOp
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Elements of a row that are worth a program, and programs for each SM beyond which more of them
@@ -102,61 +99,27 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
 
 
 def split_cascades(s: Schedule, groups: list[Group], beside: Beside) -> None:
-    """Reduce parts of few long rows, or of columns, once where a cascade of reductions is several
-    kernels, each of which would read them again: those only combine the parts then."""
+    """Reduce everything a tile at a time, once, where a cascade of full reductions is several
+    kernels, each of which would read it again: those only combine the parts then."""
     owners: dict[str, Group] = {}
     for group in tuple(groups):
         view = definitions(s)
         folds = [name for name in (*group.inner, group.root) if is_reduction(view[name])]
         if len(folds) != 1 or group.contracts or group.in_parts or group.beside:
             continue
-        owners[folds[0]] = group
-        if not _may_be_parts(s, view[folds[0]]):
+        name, op = folds[0], view[folds[0]]
+        owners[name] = group
+        length = volume(op.reduce_axes)
+        earlier = () if op.axes or not length else folds_before(s, name)
+        if not length or not earlier or not all(each in owners for each in earlier):
             continue
-        earlier = folds_before(s, folds[0])
-        if not earlier or not all(name in owners for name in earlier):
-            continue
-        everything = [view[name] for name in (folds[0], *earlier)]
-        simple = all(len(op.bodies) == 1 and any_order(op) for op in everything)
-        if simple and _in_parts(s, group, folds[0], everything, beside):
-            for name in (folds[0], *earlier):
-                owners[name].in_parts = True
-                if name in earlier and owners[name].inner:  # the others combine with it
-                    _by_itself(s, groups, owners[name], name)
-
-
-def _may_be_parts(s: Schedule, op: ComputeOp) -> bool:
-    """True for few long rows, and for long columns."""
-    rows, length = volume(op.axes), volume(op.reduce_axes)
-    if not rows or not length:
-        return False
-    if among(along(op), op.reduce_axes):
-        return length >= 2 * PART and few_rows(rows, gpu_of(s).sms)
-    return length >= 4 * PIECE
-
-
-def _in_parts(
-    s: Schedule, group: Group, name: str, cascade: Sequence[ComputeOp], beside: Beside
-) -> bool:
-    """Make parts of the cascade that ends in `name` a kernel; False where it stays whole."""
-    last = cascade[0]
-    rows, length = volume(last.axes), volume(last.reduce_axes)
-    if not rows or not length or not _takes_parts(s, name):
-        return False
-    if not last.axes:
-        return _in_tiles(s, group.root, name, length, beside)
-    if all(among(along(op), op.reduce_axes) for op in cascade):
-        parts = _parts(s, group.root, name, rows, length)
-        if parts > 1:
-            partial = s[_split(s, name, parts)]
-            _fold_parts(s, partial, partial, run_of(last))
-        return parts > 1
-    if not all(along(op) is op.axes[-1] for op in cascade) or not _parts_follow(s, name):
-        return False
-    parts = column_parts(s, group.root, last.axes, length)
-    if parts > 1:
-        fold_columns(s, s[_split(s, name, parts, PIECE)])
-    return parts > 1
+        cascade = [view[each] for each in (name, *earlier)]
+        simple = all(len(each.bodies) == 1 and any_order(each) for each in cascade)
+        if simple and _in_tiles(s, group.root, name, length, beside):
+            for each in (name, *earlier):
+                owners[each].in_parts = True
+                if each in earlier and owners[each].inner:  # the others combine with it
+                    _by_itself(s, groups, owners[each], each)
 
 
 def _in_tiles(s: Schedule, root: str, name: str, length: int, beside: Beside) -> bool:
@@ -232,11 +195,6 @@ def one_pass(s: Schedule, group: Group) -> bool:
         return {*folds} <= {ends[0], *folds_before(trial, ends[0])}
 
     return remembered(s, (one_pass, inner, root), found)
-
-
-def _takes_parts(s: Schedule, name: str) -> bool:
-    """True when the parts of a cascade are found."""
-    return takes(s, (_takes_parts, name), lambda trial: _split(trial, name, 2))
 
 
 def _fold_parts(
