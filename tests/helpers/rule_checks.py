@@ -80,7 +80,8 @@ def drawn(
     case: RuleCase, target: str, rng: random.Random, fixed: Decisions | None = None
 ) -> dict[str, object]:
     """Decisions for all knobs that are not `fixed`, drawn as they appear: all that are met at once,
-    or one after another where one leaves another no such choice."""
+    or one after another where one leaves another no such choice; the default where it leaves an
+    earlier one none."""
     outputs = case.outputs()
     decisions: dict[str, object] = dict(fixed or {})
     at_once = True
@@ -89,9 +90,11 @@ def drawn(
         values = {knob.name: rng.choice(knob.choices) for knob in new[: len(new) if at_once else 1]}
         try:
             met = schedule_for(outputs, target, decisions | values).knobs
-        except ScheduleError:
+        except ScheduleError as error:
             if len(values) == 1:
-                raise
+                if not str(error).startswith("knob("):
+                    raise
+                decisions[new[0].name] = new[0].chosen
             at_once = False
         else:
             decisions |= values
