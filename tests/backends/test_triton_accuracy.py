@@ -306,6 +306,29 @@ def test_waves_of_all_bfloat16_numbers(
         assert np.all(np.abs(got - want * factor) <= 1.01 * share(B) * np.abs(want) + 2.0**-133)
 
 
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+@pytest.mark.parametrize("cast", [False, True])
+def test_waves_of_float16_numbers_have_no_slow_path(
+    function: Function, exact: Function, form: str, cast: bool
+) -> None:
+    """None is beyond 65504: of all of them, in tiles with any number of elements for a thread."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    x = te.placeholder((len(every),), H, name="x")
+    y = te.compute(
+        (len(every),), lambda i: function(x[i].astype(F) if cast else x[i]).astype(H), name="y"
+    )
+    for block in (256, 4096):
+        target = Target.parse("triton-interpret")
+        s = schedule_for([y], target, {"y.block": block})
+        text = emit(lower(s.plan, target), target).source
+        assert "quarter_turns_near(x_tile" in text and "turned_float16(turn)" in text
+        got = np.asarray(te.build(s, "triton-interpret")(every)).astype(np.float64)
+        known = np.isfinite(every)
+        want = exact(every[known].astype(np.float64))
+        assert np.all(np.abs(got[known] - want) <= 1.01 * share(H) * np.abs(want) + 2.0**-25)
+        assert np.isnan(got[~known]).all()
+
+
 def test_waves_of_one_argument_are_turned_back_once() -> None:
     """Whichever of them is asked for, in whichever statement; of two arguments each has its own."""
     x, y = (te.placeholder((N,), B, name=name) for name in "xy")

@@ -462,7 +462,8 @@ class Printer:
         """The helper that computes a function of `of` as accurately as is needed, if there is one
         that costs less."""
         each = prod(self.shape(of.dims)) // self.writer.threads
-        return math.cheaper(expr.op, of.dtype, self.writer.accuracy.of(expr), each)
+        allowed = self.writer.accuracy.of(expr)
+        return math.cheaper(expr.op, of.dtype, allowed, each, math.is_near(expr.a))
 
     def _rounded_wave(self, wave: Expr, dtype: DType) -> Value | None:
         """A function that is computed together with another, both rounded to `dtype`; None where
@@ -479,9 +480,11 @@ class Printer:
         return Value(Text(text), value.dims, dtype)
 
     def _shared(self, form: str, wave: Unary, value: Value) -> str:
-        """The name of what a form takes in place of the argument `value`, or of the bfloat16
-        numbers that it is a cast of."""
-        helper, short = math.SHARED[form]
+        """The name of what a form takes in place of the argument `value`, which may be of float16
+        numbers, or of the bfloat16 numbers that it is a cast of."""
+        helper, short, near = math.SHARED[form]
+        if math.is_near(wave.a):
+            return self._made_once(near, wave.a, value.text.text, "turn")
         source = wave.a.a if isinstance(wave.a, Cast) else wave.a
         plain = self.typed(self.value(source)) if source.dtype is DType.bfloat16 else value
         if plain.dtype is DType.bfloat16:

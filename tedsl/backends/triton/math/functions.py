@@ -29,7 +29,8 @@ or absolute; u is 2^-24:
     sin cos                                  2^-15 of the value  17   of bfloat16 numbers, rounded
                                              at once; 19 for both of one argument; 8 to 32 elements
                                              a thread, which branches to a slow path where one of
-                                             eight arguments is beyond 12800
+                                             eight arguments is beyond 12800; any number of float16
+                                             arguments, which have no slow path
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
 times.
@@ -48,7 +49,7 @@ from tedsl.backends.triton.math import sincos16
 from tedsl.backends.triton.math.accuracy import Allowance
 from tedsl.dtypes import SAME_BITS, DType, Kind
 from tedsl.errors import BackendError
-from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
+from tedsl.expr.nodes import BinaryOp, Cast, CompareOp, Expr, UnaryOp
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 LOG2E = "1.4426950408889634"
@@ -289,28 +290,36 @@ _FORMS: dict[UnaryOp, tuple[tuple[str, Allowance], ...]] = {
     UnaryOp.COS: (("short_cos", Allowance(2.0**-15, 2.0**-15, 2.0**-15)),),
 }
 # What a form takes in place of the argument, made of it once for all functions that ask for it; of
-# float32 numbers, or of bfloat16 ones.
-_TURNS = ("quarter_turns", "quarter_turns_16")
-SHARED: dict[str, tuple[str, str]] = {"short_sin": _TURNS, "short_cos": _TURNS}
+# float32 numbers, of bfloat16 and of float16 ones.
+_TURNS = ("quarter_turns", "quarter_turns_16", "quarter_turns_near")
+SHARED: dict[str, tuple[str, str, str]] = {"short_sin": _TURNS, "short_cos": _TURNS}
 # The forms of what is rounded at once: both functions of a SHARED one, and which of them it is.
 ROUNDED = {
     (op, dtype): (f"turned_{dtype.value}", place)
     for place, op in enumerate((UnaryOp.SIN, UnaryOp.COS))
     for dtype in (DType.bfloat16, DType.float16)
 }
-# Forms that branch on eight elements of a thread at once, with as much code for each eight as makes
-# large tiles take long to compile: how many a thread has for which they are used.
+# Forms that branch on eight elements of a thread at once, unless all arguments are near, with as
+# much code for each eight as makes large tiles take long to compile: how many a thread has for
+# which they are used.
 _OF_TILES = frozenset(SHARED)
 _EACH = range(8, 33)
 
 
-def cheaper(op: UnaryOp, dtype: DType, allowed: Allowance, each: int) -> str | None:
+def is_near(expr: Expr) -> bool:
+    """True of float16 numbers, and of what they are cast to."""
+    return DType.float16 in (expr.dtype, expr.a.dtype if isinstance(expr, Cast) else None)
+
+
+def cheaper(
+    op: UnaryOp, dtype: DType, allowed: Allowance, each: int, near: bool = False
+) -> str | None:
     """The helper that computes a function of float32 as accurately as is needed, at less cost;
-    a thread has `each` elements."""
+    a thread has `each` elements, of `near` arguments where all are float16 numbers."""
     if dtype is not DType.float32:
         return None
     for name, needs in _FORMS.get(op, ()):
-        if allowed.covers(needs) and (each in _EACH or name not in _OF_TILES):
+        if allowed.covers(needs) and (near or each in _EACH or name not in _OF_TILES):
             return name
     return None
 
