@@ -379,3 +379,43 @@ def test_short_axes_that_padding_would_leave_idle_run_in_pieces() -> None:
     y = te.compute((1024,), lambda j: te.min(x[p, q, j, r], axis=[p, q, r]), name="y")
     s = schedule_for(y, "cuda:sm_90")
     assert {knob.name: knob.chosen for knob in s.knobs}["y.whole_row"] is False
+
+
+def rows_of_pages(pages: int, heads: int, taken: int, size: int = 4, n: int = 16) -> te.Tensor:
+    """A row of each head for each element of pages that data say: keys of a paged cache by a
+    query."""
+    keys = c.p(pages, size, heads, n, dtype="bfloat16", name="keys")
+    query, which = (
+        c.p(heads, n, dtype="bfloat16", name="query"),
+        c.p(taken, dtype="int64", name="which"),
+    )
+    k = te.reduce_axis((0, n), name="k")
+    return te.compute(
+        (heads, taken, size),
+        lambda h, p, i: te.sum(query[h, k] * keys[which[p] % pages, i, h, k], axis=k),
+        name="y",
+    )
+
+
+def test_few_rows_of_the_last_axis_are_taken_with_those_beside_them_in_memory() -> None:
+    """Four rows of 32 bytes were a program of one warp: 1.1 million programs for 142855 pages."""
+    s = schedule_for(rows_of_pages(142863, 8, 142855), CUDA)
+    assert "tl.arange(0, 8)" in printed(s)
+    assert "for h.outer.p.outer.i.outer.fused in 0..35714 " in str(s)
+
+
+@pytest.mark.parametrize(("heads", "taken", "size"), [(3, 13, 4), (8, 5, 3), (1, 40, 2), (5, 1, 1)])
+def test_rows_of_several_axes_have_tails(heads: int, taken: int, size: int) -> None:
+    case = RuleCase("pages", lambda: rows_of_pages(11, heads, taken, size))
+    for high in (1, 8, 32):
+        interpreted(case, "cuda", {"y.high": high} if heads * taken > 5 else {})
+    compiled(case, "triton-interpret", {})
+
+
+def test_index_and_weights_are_no_lanes_of_a_column() -> None:
+    """Tiles are as deep as the elements along lanes are narrow, whatever else a term reads."""
+    x, which = c.p(1 << 20, 16, dtype="bfloat16"), c.p(1 << 18, 1, dtype="int64", name="which")
+    k = te.reduce_axis((0, 1 << 18), name="k")
+    y = te.compute((16,), lambda j: te.sum(x[which[k, 0] % (1 << 20), j], axis=k), name="y")
+    s = schedule_for(y, CUDA)
+    assert {knob.name: knob.chosen for knob in s.knobs}["y.rows"] == 256

@@ -64,6 +64,8 @@ LARGEST = 1 << 31
 # aligned rows, and of others, whose elements are loaded one by one.
 ACCESS = 16
 TURN, UNALIGNED_TURN = 8192, 4096
+# Rows of a tile.
+DEPTHS = (4, 8, 16, 32, 64, 128, 256)
 # Columns of a program's tile: in bytes (a cache line) where there are few of them in aligned rows,
 # else in elements; and where there are many partial results to combine.
 LINE = 128
@@ -97,7 +99,7 @@ def reduce_columns(s: Schedule, group: Group, beside: Beside) -> None:
     lane = crossed_row(view, group)
     if lane is None:
         return
-    nbytes, folded = _nbytes(view, group), _fold_length(view, group)
+    nbytes, folded = _nbytes(view, group, lane), _fold_length(view, group)
     run = short_lanes(s, group, lane, nbytes)
     others = [a for a in root.axes if not among(a, run)]
     if len(run) > 1:
@@ -116,7 +118,7 @@ def reduce_columns(s: Schedule, group: Group, beside: Beside) -> None:
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, padded(extent))
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     depth = deepest if group.in_parts else rows or turn // (width * nbytes)
-    depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
+    depth = pick(s, f"{stage.name}.rows", DEPTHS, max(4, depth), deepest)
     enough = (4 if aligned else 8) * many
     programs = None if extent is None else _tiles(others, extent, width)
     parts = _parts(s, view, group, programs, depth, enough)
@@ -356,10 +358,15 @@ def _wide(results: int | None, parts: int | None, many: int) -> int:
     return PARTS_WIDE if few and parts is not None and parts >= PARTS_WIDE else WIDE
 
 
-def _nbytes(view: View, group: Group) -> int:
-    """Bytes of the widest element that is reduced."""
-    found = [r.tensor for name in group.inner for r in reads(*view[name].bodies)]
-    return max((tensor.dtype.nbytes for tensor in found if len(tensor.shape) > 1), default=4)
+def _nbytes(view: View, group: Group, lane: Axis) -> int:
+    """Bytes of the widest element that is reduced along the lanes."""
+    found = [
+        read.dtype.nbytes
+        for name in group.inner
+        for read in reads(*view[name].bodies)
+        if any(group.axes[name].get(axis) is lane for axis in axes_of(*read.indices))
+    ]
+    return max(found, default=4)
 
 
 def _fold_length(view: View, group: Group) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
@@ -21,12 +22,22 @@ from tedsl.schedules.analysis.nests import (
     innermost,
     is_reduction,
     long_axes,
+    memory_steps,
     neighbours,
     padded,
     pow2_at_least,
     reduce_axes,
 )
-from tedsl.schedules.analysis.views import View, blocks, definitions, extent_of, times, volume
+from tedsl.schedules.analysis.views import (
+    View,
+    blocks,
+    definitions,
+    elements_of,
+    extent_of,
+    reads_of,
+    times,
+    volume,
+)
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers, staying
@@ -190,46 +201,68 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     rows = [a for a in nest.rows if a is not nest.apart]
     inner_row = nest.crossed if nest.crossed is not None else innermost(rows)
     each = _rows_per_program(s, nest, inner_row, nest.shape if elements else None)
-    above, tall = _above(s, nest, inner_row, each, elements)
+    more = _more_rows(s, nest, inner_row, each, elements)
     outer, inner = stage.split(inner_row, factor=each)
     others, lanes = [a for a in nest.rows if a is not inner_row], [inner]
-    rest = volume([a for a in others if a is not above])
-    tiles = times(rest, blocks(extent_of(inner_row), each))
-    if above is not None:
-        tiles = times(tiles, blocks(extent_of(above), tall))
-        high, within = stage.split(above, factor=tall)
-        others, lanes = [high if a is above else a for a in others], [within, inner]
+    tiles = times(volume([a for a in others if a not in more]), blocks(extent_of(inner_row), each))
+    for axis in reversed([a for a in others if a in more]):
+        tiles, each = times(tiles, blocks(extent_of(axis), more[axis])), each * more[axis]
+        around, within = stage.split(axis, factor=more[axis])
+        others, lanes = [around if a is axis else a for a in others], [within, *lanes]
     stage.reorder(*others, outer, *lanes, *nest.columns)
     if nest.apart is not None and inner_row is not nest.apart:
         grid = bind_all(stage, (*others, outer), apart=nest.apart)
         stage.vectorize(inner)
         return each, grid
-    held = 0 if elements is None else elements * each * tall * loaded
-    alone = elements is not None and elements * each * tall >= MAX_TILE
+    held = 0 if elements is None else elements * each * loaded
+    alone = elements is not None and elements * each >= MAX_TILE
     place = staying(s, stage, (*others, outer), tiles, held, alone=alone)
     for lane in lanes:
         stage.vectorize(lane)
     run_beside(s, nest.group, stage, each, place, None if elements is not None else PIECE)
-    return each * tall, place
+    return each, place
 
 
-def _above(
+def _more_rows(
     s: Schedule, nest: _Rows, row: Axis, each: int, elements: int | None
-) -> tuple[Axis | None, int]:
-    """The axis of rows around a short one that memory is contiguous along, and how many of its
-    neighbours a tile takes (the knob `high`): those of both axes fill transactions together."""
-    place = next(n for n, axis in enumerate(nest.rows) if axis is row)
+) -> dict[Axis, int]:
+    """The other axes of rows that a tile has neighbours along, and how many of each (the knob
+    `high` is of all): a short axis leaves it too few rows.  Where memory is contiguous along that,
+    it is the axis around it, so that both fill transactions together; else those along which rows
+    follow each other in memory come first."""
     extent = extent_of(row)
-    plain = nest.crossed is not None and nest.apart is None and not nest.group.beside
-    if not plain or not place or not elements or extent is None or extent > each:
-        return None, 1
-    above, most = nest.rows[place - 1], MAX_TILE // (elements * each)
-    high = extent_of(above)
-    if high is None or most < 2:
-        return None, 1
-    usual, most = max(1, CROSSED_ROWS[-1] // each), min(most, pow2_at_least(high))
-    chosen = pick(s, f"{nest.stage.name}.high", HIGH, usual, most)
-    return (above, chosen) if chosen > 1 else (None, 1)
+    plain = nest.apart is None and not nest.group.beside
+    if not plain or not elements or extent is None or extent > each:
+        return {}
+    around = list(reversed(nest.rows[: next(n for n, a in enumerate(nest.rows) if a is row)]))
+    if nest.crossed is not None:
+        around, wanted = around[:1], CROSSED_ROWS[-1] // each
+    else:
+        around = _as_in_memory(s, nest, row, around)
+        wanted = pow2_at_least(_filling(nest.shape, elements)) // pow2_at_least(extent)
+    most = [extent_of(axis) for axis in around]
+    if not most or None in most or MAX_TILE // (elements * each) < 2:
+        return {}
+    limit = min(MAX_TILE // (elements * each), prod(pow2_at_least(n or 1) for n in most))
+    left, more = pick(s, f"{nest.stage.name}.high", HIGH, max(1, wanted), limit), dict[Axis, int]()
+    for axis, n in zip(around, most, strict=True):
+        taken = min(left, pow2_at_least(n or 1))
+        left //= taken
+        if taken > 1:
+            more[axis] = taken
+    return more
+
+
+def _as_in_memory(s: Schedule, nest: _Rows, row: Axis, around: Sequence[Axis]) -> list[Axis]:
+    """Axes of rows in the order in which the largest tensor that is reduced has them next to each
+    other, the innermost first; those that are not in it so, as they are."""
+    view, own = definitions(s), nest.group.axes
+    folds = [name for name in nest.group.inner if is_reduction(view[name])]
+    found = [(elements_of(r.tensor) or 0, name, r) for name in folds for r in reads_of(view[name])]
+    _, name, read = max(found, key=lambda each: each[0])
+    known = {own[name].get(a): n for a, n in memory_steps(read, view[name].axes).items() if n}
+    last = max(known.values(), default=0) + 1
+    return sorted((a for a in around if extent_of(a) != 1), key=lambda a: known.get(a, last))
 
 
 def _read_along(view: View, group: Group) -> list[int]:
@@ -277,10 +310,15 @@ def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None)
         most = min(most, max(1, MAX_TILE // length))
     choices, default = ROWS, 1
     if shape is not None and length is not None:
-        default = max(1, min(MOST_ROWS, shape.filled // length))
+        default = _filling(shape, length)
     if nest.crossed is not None or not nest.free:
         choices, default = CROSSED_ROWS, 32
     return pick(s, f"{nest.stage.name}.rows", choices, pow2_at_least(default), most)
+
+
+def _filling(shape: _Shape, length: int) -> int:
+    """Rows of so many elements that are worth a program."""
+    return max(1, min(MOST_ROWS, shape.filled // length))
 
 
 def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[int, Axis]:
