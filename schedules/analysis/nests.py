@@ -39,6 +39,8 @@ from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Elements between two of which no access to memory, and few lines of a cache, have both.
 BLOCK = 8
+# An axis with fewer elements is no row: what is contiguous along it has other neighbours too.
+SHORT = 16
 
 
 def is_reduction(op: ComputeOp) -> bool:
@@ -122,14 +124,20 @@ def any_order(op: ComputeOp) -> bool:
 
 
 def along(op: ComputeOp) -> Axis | None:
-    """The axis along which the largest of what `op` reads is contiguous."""
-    best: tuple[tuple[int, int, bool], Axis] | None = None
+    """The axis along which the largest of what `op` reads is contiguous; of several as large as its
+    loops an axis of the results, since what is reduced by tiles that transpose is stored in rows,
+    unless one of them is short."""
+    best: tuple[tuple[int, int, int], Axis] | None = None
+    loops = len(long_axes((*op.axes, *op.reduce_axes)))
     for read in reads(*op.bodies):
         index = read.indices[-1:]
         last = sorted(axes_of(*index), key=lambda a: (_far(index[0], a), _longest_first(a), a.name))
         sizes = [extent_of(a) for a in axes_of(*read.indices)]
         points = math.prod(max(size, 1) for size in sizes if size is not None)
-        rank = (sizes.count(None), points, bool(last) and among(last[0], op.reduce_axes))
+        folded = bool(last) and among(last[0], op.reduce_axes)
+        short = bool(last) and (extent_of(last[0]) or SHORT) < SHORT
+        whole = len(long_axes(tuple(axes_of(*read.indices)))) == loops
+        rank = (sizes.count(None), points, 1 + 2 * short if folded else 2 * (whole and not short))
         if last and (best is None or rank > best[0]):
             best = rank, last[0]
     return None if best is None else best[1]

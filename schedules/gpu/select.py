@@ -42,6 +42,7 @@ from tedsl.schedules.gpu.columns.columns import (
     fold_few,
     read_twice,
     reduce_columns,
+    turned_at_once,
 )
 from tedsl.schedules.gpu.columns.full_reductions import reduce_whole
 from tedsl.schedules.gpu.gemm.gemm import contract, in_few_rows, product_of
@@ -122,8 +123,8 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         pointwise(s, s[group.root], root, beside)
     elif (sides := pairs(s, view, group)) is not None:
         fold_pairs(s, group, sides)
-    elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
-        if read_twice(view, group):
+    elif same_axes(group.rows, root.axes) and (lane := crossed_row(view, group)) is not None:
+        if read_twice(view, group) or turned_at_once(s, view, group, lane):
             reduce_rows(s, group, beside)
         elif few(s, view, group):
             fold_few(s, group)

@@ -115,6 +115,8 @@ def reduce_columns(s: Schedule, group: Group, beside: Beside) -> None:
         wide, rows = WHOLE, _whole_rows(view, group, aligned)
     elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
+    if _turned(view, group, lane):
+        wide, rows = WHOLE, WHOLE
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, padded(extent))
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     depth = deepest if group.in_parts else rows or turn // (width * nbytes)
@@ -367,6 +369,28 @@ def _nbytes(view: View, group: Group, lane: Axis) -> int:
         if any(group.axes[name].get(axis) is lane for axis in axes_of(*read.indices))
     ]
     return max(found, default=4)
+
+
+def turned_at_once(s: Schedule, view: View, group: Group, lane: Axis) -> bool:
+    """True for tiles that transpose of reductions so short that a program holds several of them,
+    where every SM has a program."""
+    length, results = _fold_length(view, group), volume(view[group.root].axes)
+    fits = length is not None and length <= TILE // PARTS_WIDE
+    busy = results is None or results >= gpu_of(s).sms * PARTS_WIDE
+    return fits and busy and _turned(view, group, lane)
+
+
+def _turned(view: View, group: Group, lane: Axis) -> bool:
+    """True where some of what is read along the lanes is contiguous along what is reduced."""
+    return any(
+        stride_of(read.indices[-1], axis) == 1 and any(known.get(a) is lane for a in axes)
+        for name, known in group.axes.items()
+        if is_reduction(view[name])
+        for read in reads_of(view[name])
+        for axes in [axes_of(*read.indices)]
+        for axis in axes_of(*read.indices[-1:])
+        if among(axis, view[name].reduce_axes)
+    )
 
 
 def _fold_length(view: View, group: Group) -> int | None:
