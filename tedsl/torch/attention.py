@@ -85,7 +85,8 @@ def fused(
         value: (..., S, V).
         attn_mask: bool, or added to the scores, broadcast to (..., L, S).
         dropout_p: 0.
-        is_causal: query i sees keys 0 to i.
+        is_causal: query i sees keys 0 to i; of others nothing is computed, and what `value` holds
+            of them must be finite.
         scale: of the scores; 1 / sqrt(E) without it.
         enable_gqa: heads of keys and values are shared by groups of heads of queries.
 

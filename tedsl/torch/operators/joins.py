@@ -10,7 +10,7 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import Expr
+from tedsl.expr.nodes import Const, Expr
 from tedsl.tensor import reduce
 from tedsl.torch.elements.dtypes import constant, is_number
 from tedsl.torch.elements.reshape import reshaped
@@ -160,7 +160,11 @@ def _triangle(x: Value, keeps_upper: bool, diagonal: int) -> Value:
             kept = build.ge(column, build.add(row, diagonal))
         else:
             kept = build.le(column, build.add(row, diagonal))
-        return build.if_then_else(kept, x[i], zero)
+        match x[i]:
+            case Const(value=True):
+                return kept
+            case inside:
+                return build.if_then_else(kept, inside, zero)
 
     return Value(x.shape, x.dtype, element, None, x.work + 1)
 

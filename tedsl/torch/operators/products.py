@@ -13,6 +13,7 @@ from tedsl.expr import build
 from tedsl.expr.nodes import Expr
 from tedsl.tensor import reduce
 from tedsl.torch.elements.dtypes import constant, is_number
+from tedsl.torch.elements.unseen import weighed
 from tedsl.torch.elements.value import Index, Indices, Value, broadcast, cast_to
 from tedsl.torch.importer.context import Context
 from tedsl.torch.importer.registry import Family, takes
@@ -34,8 +35,10 @@ def _product(context: Context, a: Value, b: Value, batch: int) -> Value:
     def element(i: Indices) -> Expr:
         first: Sequence[Index] = (*i[:rows], k)
         second: Sequence[Index] = (*i[:batch], k, *i[rows:])
+        where = weighed(left[first])
         x, y = (build.cast(each, work) for each in (left[first], right[second]))
-        return reduce.sum(x * y, k, dtype=work, tf32=context.tf32())
+        finite = where is not None
+        return reduce.sum(x * y, k, where, dtype=work, finite=finite, tf32=context.tf32())
 
     return context.stage(shape, element, "product" if work is not a.dtype else "")
 

@@ -15,6 +15,7 @@ from tedsl.nn.indexing import first
 from tedsl.tensor import math as te
 from tedsl.tensor import reduce
 from tedsl.torch.elements.dtypes import Promotion, constant, is_number, promoted
+from tedsl.torch.elements.unseen import raised, seen
 from tedsl.torch.elements.value import (
     Index,
     Indices,
@@ -464,7 +465,11 @@ def _exponentials(
     over = Over(source, dim)
     start = min_value(work) if finite else None
     greatest = over.fold(
-        context, source, lambda e, a: reduce.max(e, a, init=start), "max", started=finite
+        context,
+        source,
+        lambda e, a: reduce.max(e, a, seen(e) if finite else None, start),
+        "max",
+        started=finite,
     )
     largest = over.back(greatest)
 
@@ -475,7 +480,11 @@ def _exponentials(
     powers = Value(x.shape, work, lambda i: te.exp(apart(i)), None, 2)
     if not over.dims:
         return over, spread, powers
-    return over, spread, over.fold(context, powers, lambda e, a: reduce.sum(e, a), "sum")
+
+    summed = over.fold(
+        context, powers, lambda e, a: reduce.sum(e, a, raised(e) if finite else None), "sum"
+    )
+    return over, spread, summed
 
 
 _INFINITE = (float("inf"), float("-inf"))
