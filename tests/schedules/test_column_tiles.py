@@ -88,3 +88,14 @@ def test_reductions_that_transpose_are_right(rows: int, columns: int, fold: str)
         products = x.astype(np.float64) * y.T
         want = products.argmax(0) if fold == "place" else products.sum(0)
         np.testing.assert_allclose(np.asarray(kernel(x, y)), want, rtol=1e-4, atol=1e-4)
+
+
+def test_windows_do_not_transpose() -> None:
+    """Their last index moves with the results as with what is reduced."""
+    x = te.placeholder((64, 66, 1026), "float32", name="x")
+    q, r = te.reduce_axis((0, 3), name="q"), te.reduce_axis((0, 3), name="r")
+    y = te.compute(
+        (64, 64, 1024), lambda n, i, j: te.max(x[n, i + q, j + r], axis=[q, r]), name="y"
+    )
+    s = schedule_for(y, "cuda:sm_90")
+    assert "y.whole_row" not in {knob.name for knob in s.knobs}

@@ -381,16 +381,18 @@ def turned_at_once(s: Schedule, view: View, group: Group, lane: Axis) -> bool:
 
 
 def _turned(view: View, group: Group, lane: Axis) -> bool:
-    """True where some of what is read along the lanes is contiguous along what is reduced."""
-    return any(
-        stride_of(read.indices[-1], axis) == 1 and any(known.get(a) is lane for a in axes)
-        for name, known in group.axes.items()
-        if is_reduction(view[name])
-        for read in reads_of(view[name])
-        for axes in [axes_of(*read.indices)]
-        for axis in axes_of(*read.indices[-1:])
-        if among(axis, view[name].reduce_axes)
-    )
+    """True where something as large as the loops is contiguous along what is reduced alone: no
+    window, no filter."""
+    for name in group.inner:
+        op, known = view[name], group.axes[name]
+        for read in reads_of(op) if is_reduction(op) else ():
+            last = read.indices[-1] if read.indices else None
+            folded = isinstance(last, Axis) and among(last, op.reduce_axes)
+            used = axes_of(*read.indices)
+            whole = all(axis in used for axis in long_axes((*op.axes, *op.reduce_axes)))
+            if folded and whole and any(known.get(axis) is lane for axis in used):
+                return True
+    return False
 
 
 def _fold_length(view: View, group: Group) -> int | None:
