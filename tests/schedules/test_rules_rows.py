@@ -412,6 +412,15 @@ def test_rows_of_several_axes_have_tails(heads: int, taken: int, size: int) -> N
     compiled(case, "triton-interpret", {})
 
 
+def test_rows_of_constants_read_nothing() -> None:
+    def constants() -> te.Tensor:
+        k = te.reduce_axis((0, 1), name="k")
+        two = te.compute((6, 3, 1), lambda *_: te.const(2, "int32"), name="two")
+        return te.compute((6, 3), lambda i, j: te.sum(two[i, j, k], axis=k), name="y")
+
+    interpreted(RuleCase("constants", constants), "cuda", {})
+
+
 def test_index_and_weights_are_no_lanes_of_a_column() -> None:
     """Tiles are as deep as the elements along lanes are narrow, whatever else a term reads."""
     x, which = c.p(1 << 20, 16, dtype="bfloat16"), c.p(1 << 18, 1, dtype="int64", name="which")

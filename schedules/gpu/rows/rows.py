@@ -259,8 +259,10 @@ def _as_in_memory(s: Schedule, nest: _Rows, row: Axis, around: Sequence[Axis]) -
     view, own = definitions(s), nest.group.axes
     folds = [name for name in nest.group.inner if is_reduction(view[name])]
     found = [(elements_of(r.tensor) or 0, name, r) for name in folds for r in reads_of(view[name])]
-    _, name, read = max(found, key=lambda each: each[0])
-    known = {own[name].get(a): n for a, n in memory_steps(read, view[name].axes).items() if n}
+    known = dict[Axis | None, int]()
+    if found:  # constants are folded without reading anything
+        _, name, read = max(found, key=lambda each: each[0])
+        known = {own[name].get(a): n for a, n in memory_steps(read, view[name].axes).items() if n}
     last = max(known.values(), default=0) + 1
     return sorted((a for a in around if extent_of(a) != 1), key=lambda a: known.get(a, last))
 
