@@ -184,7 +184,7 @@ def fold_few(s: Schedule, group: Group) -> None:
     if _strided(view, group, lane):
         _one_each(s, group)
         return
-    run = short_lanes(s, group, lane, _nbytes(view, group))
+    run = short_lanes(s, group, lane, _nbytes(view, group, lane))
     others = [a for a in root.axes if not among(a, run)]
     if len(run) == 1:
         put_lanes_last(s, group, lane)
