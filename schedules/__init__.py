@@ -3,9 +3,9 @@
 
 Written with the public primitives only.  A rule looks at the shape of a loop nest (which axes are
 reduced, which loops line up, what is contiguous in memory) and never at a name: GEMM, implicit
-GEMM, flash attention, softmax and norms in one pass and split-K come from structure alone.  Each
-choice of a rule is a knob with a default.  Imports everything below it; of the backends only the
-estimate of compile time.
+GEMM, flash attention, softmax and norms in one pass, split-K and stream-K come from structure
+alone.  Each choice of a rule is a knob with a default.  Imports everything below it; of the
+backends only the estimate of compile time.
 
 In the order in which a computation passes through them:
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.graph import whole_of
 
 
 def pick(
@@ -26,6 +28,13 @@ def pick(
 def asked(s: Schedule, name: str) -> bool:
     """Whether the knob `name` has been asked for already."""
     return any(knob.name == name for knob in s.knobs)
+
+
+def knobs_of(s: Schedule, stage: Stage) -> str:
+    """The stage that a kernel's knobs are named after: its root, or the stage that its root was
+    divided from."""
+    whole = whole_of(s.plan, stage.name)
+    return stage.name if whole is None else whole.name
 
 
 def flip(s: Schedule, name: str, default: bool) -> bool:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from tedsl.schedules.analysis.nests import contraction, is_reduction, nbytes_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.reverse_second_pass import read_again, runs_backwards
+from tedsl.schedules.knobs import knobs_of
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import root_of
 from tedsl.scheduling.plan import Plan
@@ -76,7 +77,7 @@ def keep_inputs(s: Schedule) -> None:
         usual = READS if kernel.folds and reads and stores else NONE
         if UNTIL in choices and runs_backwards(plan, name):
             usual = UNTIL
-        what = s.knob(f"{name}.evict_last", choices, usual)
+        what = s.knob(f"{knobs_of(s, s[name])}.evict_last", choices, usual)
         for each in reads if what != NONE else ():
             s[each].evict("last", then="first" if what == UNTIL and each in again else None)
         for each in stores if what in (ALL, APART, UNTIL) else ():

@@ -41,10 +41,11 @@ def finish_last(
     inner: Sequence[str],
     partial: Stage,
     axes: Mapping[Axis, Axis],
+    most: int | None = None,
 ) -> bool:
     """Compute `root`, which combines the partial results in `inner`, in the last programs of
-    `partial`: for the tiles that its programs have.  False, and nothing done, where no loop of that
-    grid is over the parts alone.
+    `partial`: for the tiles that its programs have, in pieces of `most` elements where that is
+    given.  False, and nothing done, where no loop of that grid is over the parts alone.
 
     The axes of `partial` are the number of the part, then those of the last reduction, which `axes`
     give in terms of those of `root`; those of one element may lack.
@@ -54,8 +55,10 @@ def finish_last(
     if found.mark(number).kind is not LoopKind.PROGRAM or number not in frozenset(found.leaf_axes):
         return False
     own = zip(rest, definitions(s)[inner[-1]].axes, strict=True)
-    place, tile = _tiles_like(root, found, {mine: axes[axis] for mine, axis in own if axis in axes})
+    place, tile = tiles_like(root, found, {mine: axes[axis] for mine, axis in own if axis in axes})
     depth = AT_ONCE // max(tile, 1)
+    if most is not None and tile > most:
+        place = _in_pieces(root, tile // most)
     for name in reversed(inner):
         stage = s[name]
         for axis in reduce_axes(stage):
@@ -68,7 +71,22 @@ def finish_last(
     return True
 
 
-def _tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
+def _in_pieces(stage: Stage, pieces: int) -> Axis:
+    """Split the last lanes of a tile into pieces, one after the other; returns the loop over
+    them."""
+    found = stage.plan
+    lanes = [a for a in stage.leaf_iter_vars if found.mark(a).kind is LoopKind.VECTORIZED]
+    loops = [a for a in stage.leaf_iter_vars if found.mark(a).kind is not LoopKind.VECTORIZED]
+    *rest, last = lanes
+    size = constant(extents(found)[last]) or pieces
+    stage.serial(last)
+    turn, piece = stage.split(last, factor=max(1, size // pieces))
+    stage.vectorize(piece)
+    stage.reorder(*loops, turn, *rest, piece)
+    return turn
+
+
+def tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
     """Give `stage` the loops and annotations of another, whose axes stand for its own as `axes`
     say.
 

@@ -9,7 +9,7 @@ from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import pow2_at_least
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.knobs import pick
+from tedsl.schedules.knobs import knobs_of, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -117,4 +117,4 @@ def pick_warps(
     least = min(max(choices), pow2_at_least(-(-elements // (32 * EACH))))
     most = 1 << (max(1, elements // 32).bit_length() - 1)
     kept = [n for n in choices if n >= least]
-    return pick(s, f"{stage.name}.warps", kept, max(default, least), most)
+    return pick(s, f"{knobs_of(s, stage)}.warps", kept, max(default, least), most)

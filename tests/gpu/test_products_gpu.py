@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tedsl as te
+from tedsl.schedules import schedule_for
 from tedsl.tensor.tensor import Tensor
 
 pytestmark = pytest.mark.gpu
@@ -107,3 +108,29 @@ def test_a_product_and_the_squares_of_its_rows(shape: tuple[int, int, int]) -> N
     want = a.float() @ b.float()
     near(got, want, 1e-2)
     near(sums, (want * want).sum(1), 1e-3)
+
+
+@pytest.mark.parametrize(
+    "shape, tile, parts",
+    [
+        ((1000, 3000, 2000), (128, 128, 4, 3), 2),
+        ((2048, 11008, 4096), (128, 256, 8, 3), 4),
+        ((1023, 5001, 2065), (128, 128, 4, 3), 2),
+    ],
+)
+def test_tiles_of_the_last_wave_in_parts(
+    shape: tuple[int, int, int], tile: tuple[int, int, int, int], parts: int
+) -> None:
+    """One launch more or less, whichever program of a tile is the last: the same bits each time."""
+    a, b = operands(*shape)
+    y = te.cast(product(*shape), B)
+    knobs = dict(zip(("bm", "bn", "warps", "stages", "tail"), (*tile, parts), strict=True))
+    names = [knob.name for knob in schedule_for([y], "cuda").knobs if knob.name.endswith(".bm")]
+    (root,) = (name.removesuffix(".bm") for name in names)
+    s = schedule_for([y], "cuda", {f"{root}.{knob}": value for knob, value in knobs.items()})
+    assert [stage.name for stage in s.stages if stage.name == f"{root}.tail"]
+    kernel = te.build(s, "cuda")
+    first = kernel(a, b).clone()
+    near(first, a.float() @ b.float(), 1e-2)
+    for _ in range(50):
+        assert bool((kernel(a, b) == first).all())

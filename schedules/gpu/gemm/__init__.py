@@ -10,5 +10,6 @@
 - `k_steps`: steps of the K loop, and along which axis their lanes are
 - `shared_operand`: several GEMMs in one mainloop
 - `stationary_operand`: small K: rows of A stay, the program walks along N
+- `stream_k_tail`: stream-K for the last partial wave
 - `row_reduction_epilogue`: row and column reductions of the result in its tiles
 """

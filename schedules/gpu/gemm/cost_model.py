@@ -1,5 +1,5 @@
 """Analytic cost model of a GEMM: clocks for a tile size, with wave quantisation, the L2 and DRAM
-bandwidth, and split-K; it gives the default tile and number of parts.
+bandwidth, split-K and stream-K; it gives the default tile and number of parts.
 
 Clocks of one SM, fitted to an H100 and an H200 for operands of 16 bits.  A K step multiplies a tile
 by 128 bytes of K, which takes as long in 8 bits as in 16: the time of the tensor cores or of the
@@ -9,7 +9,7 @@ wave counts in full; DRAM bandwidth is a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tedsl.devices import GpuDevice
@@ -50,6 +50,17 @@ DEEP = 16
 START = 2000
 TURN = 300
 LAUNCH = 6500
+# Stream-K: clocks of a program with a part of a tile to count itself, and for the last one to know
+# that it is; and the bytes that this one reads and adds up per clock, one part after the other.
+MERGE = 2000
+MERGED = 16
+# Stream-K: numbers of parts of a tile of the last wave, the K steps of a part that are worth a
+# program, and how much shorter a GEMM with them has to be.
+PARTS = (2, 3, 4, 6, 8)
+STEPS = 4
+SHORTER = 0.97
+# What is so much longer by this model may still be shorter on a device.
+PERHAPS = 1.1
 # Split-K: K of a part that is worth a program, and how much of the time of a GEMM in whole its
 # parts may take where something is worth keeping it so.
 LONG = 512
@@ -229,10 +240,80 @@ def _end(p: Product, bm: int, bn: int) -> float:
     return bm * max(bn * p.stored, LINE) / STORED
 
 
-def best_tile(p: Product) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Stream-K: where the tiles of a last partial wave are divided from the others: whether across
+    the rows (`down`), from which row or column on, and how many tiles these are."""
+
+    down: bool
+    at: int
+    tiles: int
+
+
+def tails(p: Product, bm: int, bn: int, sides: Collection[bool]) -> Iterator[Cut]:
+    """Where the tiles of a last partial wave may be divided from the others, across the `sides`
+    that may be divided: columns (False) and rows (True)."""
+    count, extents = p.count(bm, bn), ((False, p.n, bn), (True, p.m, bm))
+    left = count % p.gpu.sms
+    for down, extent, size in extents:
+        if down not in sides:
+            continue
+        lines = -(-extent // size)
+        each = count // lines
+        cut = -(-left // each)
+        if left < count and 0 < cut < lines:
+            yield Cut(down, (lines - cut) * size, cut * each)
+
+
+def in_tails(
+    p: Product, bm: int, bn: int, bk: int, sides: Collection[bool]
+) -> dict[int, tuple[float, Cut]]:
+    """Stream-K: the numbers of parts for which splitting the tiles of the last partial wave along K
+    may be quicker, each with the time of the GEMM and where it is divided."""
+    usual, cuts = clocks(p, bm, bn), list(tails(p, bm, bn, sides))
+    found: dict[int, tuple[float, Cut]] = {}
+    for parts in PARTS if cuts else ():
+        times = [(with_tail(p, bm, bn, cut.tiles, parts), cut) for cut in cuts]
+        least = min(times, key=lambda each: each[0])
+        if least[0] < PERHAPS * usual and p.k >= parts * STEPS * bk:
+            found[parts] = least
+    return found
+
+
+def best_parts(usual: float, found: Mapping[int, tuple[float, Cut]]) -> int:
+    """Of numbers of parts the quickest, or 1 where it is hardly quicker than the `usual` time."""
+    least = min(found, key=lambda parts: found[parts][0], default=1)
+    return least if least in found and found[least][0] < SHORTER * usual else 1
+
+
+def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
+    """The time of a stream-K GEMM, of which `tail` tiles are split along K, a program for each
+    part, before the others."""
+    whole, values = _tile(p, bm, bn), bm * bn * p.held * 4
+    part = whole / parts + values / STORED + MERGE + (1 + 1 / parts) * values / CACHED
+    part += parts * values / MERGED
+    turns, last = divmod(p.count(bm, bn) - tail, p.gpu.sms)
+    least, more = divmod(tail * parts, p.gpu.sms)
+    late = least + (more > 0)
+    if last > p.gpu.sms - more:
+        busiest = (turns + 1) * whole + late * part
+    else:
+        busiest = max((turns + (last > 0)) * whole + least * part, turns * whole + late * part)
+    busiest = max(busiest, _waited(p, bm, bn, -(-p.count(bm, bn) // p.gpu.sms)))
+    return max(START + busiest + _end(p, bm, bn), START + _moved(p, bm, bn))
+
+
+def best_tile(p: Product, sides: Collection[bool] = ()) -> tuple[int, int]:
     """BLOCK_M and BLOCK_N of the quickest tile; of equal ones the largest, then the one that loads
-    least."""
-    return min(tiles(p), key=lambda tile: (clocks(p, *tile), -tile[0] * tile[1], sum(tile)))
+    least.  A last partial wave may be divided across `sides`."""
+
+    def time(bm: int, bn: int) -> float:
+        usual = clocks(p, bm, bn)
+        found = in_tails(p, bm, bn, depth(p, bm, bn), sides)
+        parts = best_parts(usual, found)
+        return usual if parts == 1 else found[parts][0]
+
+    return min(tiles(p), key=lambda tile: (time(*tile), -tile[0] * tile[1], sum(tile)))
 
 
 def in_parts(p: Product, parts: int) -> float:

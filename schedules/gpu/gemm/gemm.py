@@ -3,13 +3,14 @@ mainloop with TMA and tensor cores, and the epilogue on each tile in the same ke
 
 Types and sides that tensor cores do not take are multiplied on CUDA cores.  The parts of the rule
 are in files of their own: `gpu/gemm/mainloop.py` the mainloop, `gpu/gemm/tile_scheduler.py` the
-tile scheduler, `gpu/split_reduction.py` split-K, `gpu/gemm/cost_model.py` the cost model.
+tile scheduler, `gpu/gemm/stream_k_tail.py` stream-K, `gpu/split_reduction.py` split-K,
+`gpu/gemm/cost_model.py` the cost model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
@@ -49,6 +50,8 @@ from tedsl.schedules.gpu.gemm.flattened_axes import Sides, join, joined_axes, ow
 from tedsl.schedules.gpu.gemm.k_steps import along_one
 from tedsl.schedules.gpu.gemm.mainloop import (
     LEAST,
+    Loops,
+    Work,
     contract_inner,
     longest,
     one_by_one,
@@ -64,6 +67,7 @@ from tedsl.schedules.gpu.gemm.operand_layouts import (
 from tedsl.schedules.gpu.gemm.padded_results import pad_rows
 from tedsl.schedules.gpu.gemm.shared_operand import loops_of, turn
 from tedsl.schedules.gpu.gemm.split_floats import is_split
+from tedsl.schedules.gpu.gemm.stream_k_tail import Chains, chains_of, divide_tail, fold_tail
 from tedsl.schedules.gpu.gemm.tile_scheduler import (
     Programs,
     Tiling,
@@ -72,7 +76,7 @@ from tedsl.schedules.gpu.gemm.tile_scheduler import (
     shallow_tile,
 )
 from tedsl.schedules.gpu.launch import pick_warps
-from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.knobs import flip, knobs_of, pick
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import remembered
 from tedsl.scheduling.handles.schedule import Schedule
@@ -83,28 +87,6 @@ from tedsl.tensor.tensor import ComputeOp, Tensor
 FEW_ROWS = (32, 64)
 # Products of a K step that a program without tensor cores holds at once.
 THIN_TILE = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What is known of a kernel before its loops are made.
-
-    The contraction, the axes of its root that are M and N of a tile, which of these are flattened
-    (`joined`, implicit GEMM); the product of the cost model, BLOCK_M, BLOCK_N and BLOCK_K, the
-    shared tile from which TMA stores; whether the epilogue reads a matrix (`tiled`), programs may
-    be persistent (`may_stay`); and what the epilogue reads.
-    """
-
-    shape: Contraction
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    joined: Sides
-    product: Product | None
-    tile: tuple[int, int, int]
-    staged: Tensor | None
-    tiled: bool
-    may_stay: bool
-    vectors: set[Tensor]
 
 
 def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> None:
@@ -140,11 +122,20 @@ def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> 
         product = replace(product, loose=loose(s, stored))
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
     given = shallow_tile(product, vectors) if keeps else tile
-    sizes = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given)
+    chains = {} if product is None else chains_of(s, group, inner, rows[0], columns[0])
+    sizes = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given, chains)
     sides = rows, columns, joined
-    _make_loops(s, group, _Work(shape, *sides, product, sizes, staged, tiled, may_stay, vectors))
-    if not joined:
-        pad_rows(s, group.root)
+    work = Work(shape, *sides, product, sizes, staged, tiled, may_stay, vectors)
+    tail = divide_tail(s, group, inner, work, chains)
+    if tail is None:
+        made = _make_loops(s, group, work)
+        if not joined:
+            pad_rows(s, group.root)
+    else:
+        made = _make_loops(s, group, tail.others)
+        stage = fold_tail(s, tail, made)
+        s[group.root].compute_with(stage)
+    stage.launch(num_warps=made.warps, num_stages=made.stages)
 
 
 def in_few_rows(s: Schedule, group: Group) -> None:
@@ -159,8 +150,8 @@ def stores_ahead(gpu: GpuDevice, points: int | None, held: int = 1) -> bool:
     return gpu.has_tma and gpu.multiplies_shared and many_tiles(gpu, points, held)
 
 
-def _make_loops(s: Schedule, group: Group, work: _Work) -> None:
-    """The loops of a kernel, and its launch."""
+def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
+    """The loops of a kernel; returns what was chosen for them."""
     view = definitions(s)
     stage, root, mapping = s[group.root], view[group.root], group.axes[group.inner[0]]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -199,16 +190,20 @@ def _make_loops(s: Schedule, group: Group, work: _Work) -> None:
     turned = not joined and gpu.multiplies_shared and _turned(s, stage, view, inner, (bm, bn))
     for name in inner if turned else ():
         turn(s[name], group.axes[name], work.rows[0], work.columns[0])
-    loops = loops_of(s, view, stage.name, inner, group.axes, gpu.multiplies_shared)
+    loops = loops_of(s, view, knobs_of(s, stage), inner, group.axes, gpu.multiplies_shared)
+    engine: list[bool] = []
     for names in loops:
-        contract_inner(s, [s[name] for name in names], stage, place, bk, stages, made.kept)
+        folds = [s[name] for name in names]
+        by = contract_inner(s, folds, stage, place, bk, stages, made.kept)
+        engine.append(by)
     warps = 8 if bm * bn * len(inner) > most else 4
     units = not one_by_one(work.shape, m, n, k)
     least = max(bm, LEAST) * max(bn, LEAST) // 8 if units else bm * bn
     if product is not None:
         least = max(least, by_registers(product, bm, bn) * bk // 8)
-    warps = pick_warps(s, stage, (1, 2, 4, 8), warps, least)
-    stage.launch(num_warps=warps, num_stages=stages)
+    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, least)
+    numbers = [[inner.index(name) for name in names] for names in loops]
+    return Loops(turned, numbers, engine, stages, chosen)
 
 
 def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
@@ -239,7 +234,7 @@ def _steps_ahead(
     # Steps so small leave room for one more stage, and for two programs per SM.
     if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= shared // 9:
         deep = 4
-    return pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
+    return pick(s, f"{knobs_of(s, stage)}.stages", (1, 2, 3, 4, 5), deep, ahead)
 
 
 def _reads_tiles(
@@ -284,7 +279,7 @@ def _turned(
     found = [r for shape in shapes if shape is not None for e in shape.operands for r in reads(e)]
     if any(r.dtype.nbytes != 2 for r in found) or bn < 64 or 64 <= bm <= bn:
         return False
-    return flip(s, f"{stage.name}.turned", bm > bn)
+    return flip(s, f"{knobs_of(s, stage)}.turned", bm > bn)
 
 
 def _ragged(s: Schedule, inner: Sequence[str]) -> bool:
@@ -342,9 +337,11 @@ def _tile_sizes(
     product: Product | None,
     joined: bool,
     given: tuple[int, int] | None,
+    chains: Chains,
 ) -> tuple[int, int, int]:
     """BLOCK_M, BLOCK_N and BLOCK_K, none of them larger than the padded extent; `extents` are the
-    batch and M, N, K; a tile may be `given`.
+    batch and M, N, K; a tile may be `given`, and a last partial wave may be split as `chains` says
+    (stream-K).
 
     Tensor cores that read operands from shared memory leave the registers to a large accumulator;
     it is `half` as wide where registers hold the operands too, or several accumulators.  Where axes
@@ -367,7 +364,7 @@ def _tile_sizes(
             bm, bn = given or (bm, bn)
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
-        bm, bn = given or best_tile(replace(product, most=bm * bn))
+        bm, bn = given or best_tile(replace(product, most=bm * bn), chains)
         bk = depth(product, bm, bn)
     else:
         if joined and k is not None and _narrow(shape) and not single:

@@ -1,9 +1,11 @@
 """The mainloop (K loop) of a tiled GEMM kernel: software-pipelined K steps whose operands TMA
-loads into shared memory."""
+loads into shared memory; and the descriptions of a kernel that `gpu/gemm/gemm.py` and
+`gpu/gemm/stream_k_tail.py` share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
@@ -19,14 +21,51 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import definitions, extent_of, in_memory
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.gemm.cost_model import Product
+from tedsl.schedules.gpu.gemm.flattened_axes import Sides
 from tedsl.schedules.gpu.gemm.k_steps import LEAST, stepped
 from tedsl.schedules.gpu.gemm.operand_layouts import is_box, rows_aligned
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
-from tedsl.schedules.knobs import flip
+from tedsl.schedules.knobs import flip, knobs_of
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is known of a kernel before its loops are made.
+
+    The contraction, the axes of its root that are M and N of a tile, which of these are flattened
+    (`joined`, implicit GEMM); the product of the cost model, BLOCK_M, BLOCK_N and BLOCK_K, the
+    shared tile from which TMA stores; whether the epilogue reads a matrix (`tiled`), programs may
+    be persistent (`may_stay`); and what the epilogue reads.
+    """
+
+    shape: Contraction
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    joined: Sides
+    product: Product | None
+    tile: tuple[int, int, int]
+    staged: Tensor | None
+    tiled: bool
+    may_stay: bool
+    vectors: set[Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """What was chosen for the loops of a kernel: whether the MMA operands are swapped (`turned`),
+    which products share a mainloop, by their numbers, whether TMA loads the operands of each such
+    loop (`engine`), `num_stages` and `num_warps`."""
+
+    turned: bool
+    together: list[list[int]]
+    engine: list[bool]
+    stages: int
+    warps: int
 
 
 def thin(*extents: int | None) -> bool:
@@ -49,10 +88,12 @@ def contract_inner(
     bk: int,
     stages: int,
     kept: Axis | None = None,
-) -> None:
+    engine: bool | None = None,
+) -> bool:
     """Attach contractions at the loop `place` around a tile of `stage`: one pipelined mainloop in
-    steps of `bk`, whose operands TMA loads by the knob `descriptors`; those of the rows alone are
-    loaded at the loop `kept`, if there is one (operand-stationary)."""
+    steps of `bk`, with TMA loads where the device has TMA; operands of the rows
+    alone are loaded at the loop `kept`, if there is one (operand-stationary).  Returns whether TMA
+    is to load them, the knob `descriptors` unless `engine` says it."""
     lead, *others = folds
     axes = reduce_axes(lead)
     ko = stepped(lead, bk)
@@ -70,7 +111,7 @@ def contract_inner(
             operands.setdefault(tensor, []).append(fold)
     extent = extent_of(axes[-1])
     if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
-        return  # a piece of several reduced axes is no box
+        return False  # a piece of several reduced axes is no box
     # Operands of CUDA cores are read into registers: the parts of such a reduction gain nothing
     # from TMA.
     view = definitions(s)
@@ -82,8 +123,10 @@ def contract_inner(
     multiplied = shape is not None and shape.unit is not None and not is_split(shape)
     usual = len(axes) == 1 and multiplied and not _padded(shape)
     usual = usual and (whole or not thin(*used[1:]))
-    if not flip(s, f"{stage.name}.descriptors", usual):
-        return
+    if engine is None:
+        engine = flip(s, f"{knobs_of(s, stage)}.descriptors", usual)
+    if not engine:
+        return False
     fixed = set[Tensor]() if kept is None else of_rows(definitions(s)[lead.name])
     for tensor, readers in operands.items():
         staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
@@ -95,6 +138,7 @@ def contract_inner(
     if gpu_of(s).has_tma and copies == sum(_read_by(s, fold) for fold in folds):
         # TMA fills with 0 what lies outside: the last step is like the others, none is peeled.
         lead.partition(ko, "never")
+    return True
 
 
 def _padded(shape: Contraction | None) -> bool:

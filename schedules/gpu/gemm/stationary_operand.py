@@ -17,7 +17,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import contraction
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.launch import bind_all
-from tedsl.schedules.knobs import pick
+from tedsl.schedules.knobs import knobs_of, pick
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
@@ -64,14 +64,14 @@ def keep_rows(
     Returns:
         The loop over programs, and the one over a program's tiles; None for a tile each.
     """
-    count = pick(s, f"{stage.name}.kept", (1, 8, 16, 32, 64), tiles[1], tiles[0])
+    count = pick(s, f"{knobs_of(s, stage)}.kept", (1, 8, 16, 32, 64), tiles[1], tiles[0])
     if count == 1:
         return None
     run, turn = stage.split(columns, factor=count)
     lanes = [a for a in stage.leaf_iter_vars if not any(a is b for b in (*outer, run, turn))]
     stage.reorder(*outer, run, turn, *lanes)
     program = bind_all(stage, [*outer, run])
-    ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), 3, max(1, min(count, fitting)))
+    ahead = pick(s, f"{knobs_of(s, stage)}.ahead", (1, 2, 3, 4), 3, max(1, min(count, fitting)))
     stage.pipeline(turn, num_stages=ahead)
     return program, turn
 

@@ -14,7 +14,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product, depth, largest, two_fit
 from tedsl.schedules.gpu.gemm.stationary_operand import TILE, keep_rows, run_of
 from tedsl.schedules.gpu.launch import bind_all
-from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.knobs import flip, knobs_of, pick
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import Tensor
@@ -130,7 +130,7 @@ def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> i
     """The knob `resident`: persistent programs per SM, which pay when each has several tiles, since
     the epilogue of one tile overlaps the loads of the next; 0 for a program for each tile."""
     fitting = [n for n in (0, 1, 2) if tiles is None or n * gpu_of(s).sms < tiles]
-    return pick(s, f"{stage.name}.resident", fitting, int(many), max(fitting, default=0))
+    return pick(s, f"{knobs_of(s, stage)}.resident", fitting, int(many), max(fitting, default=0))
 
 
 def _order(
@@ -148,7 +148,7 @@ def _order(
     limit = max(1, blocks(extent, size) or 1)
     # Groups that are not whole would leave programs without a tile.
     default = next((n for n in (8, 4) if extent is not None and limit % n == 0), 1)
-    grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
+    grouped = pick(s, f"{knobs_of(s, stage)}.group", (1, 2, 4, 8, 16), default, limit)
     if grouped == 1:
         return [tiles, across[1]]
     outer, inner = stage.split(tiles, factor=grouped)
@@ -180,7 +180,9 @@ def grid_of(
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")
     if fitting > 1:
-        stage.pipeline(turn, num_stages=pick(s, f"{stage.name}.ahead", (1, 2, 3), 3, fitting))
-    elif flip(s, f"{stage.name}.flatten", alike):
+        stage.pipeline(
+            turn, num_stages=pick(s, f"{knobs_of(s, stage)}.ahead", (1, 2, 3), 3, fitting)
+        )
+    elif flip(s, f"{knobs_of(s, stage)}.flatten", alike):
         stage.pipeline(turn, num_stages=1, flatten=True)
     return turn
