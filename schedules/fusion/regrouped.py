@@ -72,7 +72,9 @@ def _whole(view: View, op: ComputeOp) -> tuple[Expr, ...]:
     if len(folds) != 1 or len(view.readers[view.names[folds[0].tensor.op]]) > 1:
         return ()
     tensor, indices = folds[0].tensor, folds[0].indices
-    places = [n for n, i in enumerate(indices) if not among(i, op.reduce_axes)]
+    places = [
+        n for n, i in enumerate(indices) if not (isinstance(i, Axis) and among(i, op.reduce_axes))
+    ]
     own = tuple(indices[n] for n in places)
     if not divides(*own):
         return ()

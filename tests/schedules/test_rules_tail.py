@@ -134,7 +134,6 @@ def test_the_model_knows_the_last_wave() -> None:
 
 CASES: dict[str, tuple[Callable[[], Tensor], dict[str, object]]] = {
     "columns": (lambda: product(40, 33, 136), {}),
-    "row by row": (lambda: product(40, 33, 136), {"y.across": True}),
     "one column of tiles": (lambda: product(20, 70, 136), {}),
     "tall": (lambda: product(67, 20, 130), {}),
     "stored by the copy engine": (lambda: product(33, 40, 136), {"y.descriptor_store": True}),
