@@ -23,15 +23,19 @@ Rules = Callable[[Schedule], object]
 Names = Mapping[str, str]
 
 
-def quickest(s: Schedule, group: Group, rules: Sequence[Rule], target: Target) -> Rule:
+def quickest(
+    s: Schedule, group: Group, rules: Sequence[Rule], target: Target, doubtful: float = 1.0
+) -> Rule:
     """The rule by which a kernel of constant extents takes the shortest time, all knobs at their
-    defaults; of equal ones the first."""
+    defaults; of equal ones the first.  Any other has to be so many times as quick where its
+    prediction is `doubtful`."""
     names = (*group.inner, group.root)
 
     def times(trial: Schedule) -> list[float]:
         return [seconds_of(trial, group, rule, target) for rule in rules]
 
-    found = remembered(s, (quickest, str(target), *rules), times, names)
+    first, *others = remembered(s, (quickest, str(target), *rules), times, names)
+    found = [first, *(doubtful * each for each in others)]
     return rules[found.index(min(found))]
 
 

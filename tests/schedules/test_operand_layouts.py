@@ -256,6 +256,25 @@ def test_images_of_few_filters_are_turned(filters: int) -> None:
     assert "kernel x.global" in str(s)
 
 
+def test_what_takes_longer_to_turn_than_to_gather_stays() -> None:
+    """A row of 800,000 places and two filters: the copy would take as long as the product."""
+    size = 800_000
+    x, w = te.placeholder((4, 32, size), name="x"), te.placeholder((2, 32, 3), name="w")
+    k, r = te.reduce_axis((0, 32), name="k"), te.reduce_axis((0, 3), name="r")
+
+    def margin(i: Any, c: Any, q: Any) -> Any:
+        return te.if_then_else(te.all(q >= 1, q < size + 1), x[i, c, q - 1], 0.0)
+
+    around = te.compute((4, 32, size + 2), margin, name="around")
+
+    def element(i: Any, f: Any, q: Any) -> Any:
+        return te.sum(around[i, k, q + r] * w[f, k, r], axis=(k, r), tf32=True)
+
+    out = te.compute((4, 2, size), element, name="out")
+    assert "kernel x.global" not in str(schedule_for(out, "cuda:sm_90"))
+    assert "kernel x.global" in str(schedule_for(out, "cuda:sm_90", {"out.turn_x": True}))
+
+
 def test_weights_of_narrow_tiles_are_turned() -> None:
     """Few results on each SM make narrow tiles, each of which would gather all weights."""
     s = schedule_for(convolution(2, 56, 64, 56, "float16"), "cuda:sm_90")

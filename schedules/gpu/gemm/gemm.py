@@ -89,9 +89,12 @@ FEW_ROWS = (32, 64)
 THIN_TILE = 8192
 
 
-def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> None:
+def contract(
+    s: Schedule, group: Group, tile: tuple[int, int] | None = None, turned: bool = True
+) -> None:
     """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile, of the
-    rows and columns `tile` where nothing is chosen, or of the usual ones."""
+    rows and columns `tile` where nothing is chosen, or of the usual ones; operands are `turned`
+    first by default where their layout asks for it."""
     gpu = gpu_of(s)
     joined = _joined(s, group)
     view = definitions(s)
@@ -104,7 +107,7 @@ def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> 
     shape = contraction(view[inner[0]], grouped=True)
     if shape is None:
         return
-    lay_out_operands(s, group.root, inner, not joined and gpu.has_tma)
+    lay_out_operands(s, group.root, inner, not joined and gpu.has_tma, turned)
     mapping = group.axes[inner[0]]
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
@@ -136,6 +139,11 @@ def contract(s: Schedule, group: Group, tile: tuple[int, int] | None = None) -> 
         stage = fold_tail(s, tail, made)
         s[group.root].compute_with(stage)
     stage.launch(num_warps=made.warps, num_stages=made.stages)
+
+
+def as_they_lie(s: Schedule, group: Group) -> None:
+    """The same of operands that are not turned first, by default."""
+    contract(s, group, turned=False)
 
 
 def in_few_rows(s: Schedule, group: Group) -> None:

@@ -77,10 +77,35 @@ FILLED = 2048
 LAUNCH = 8 << 20
 
 
-def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool = True) -> None:
+def lay_out_operands(
+    s: Schedule, name: str, inner: Sequence[str], padded: bool = True, turned: bool = True
+) -> None:
     """Give the operands of the contractions `inner` of one kernel, whose knobs are called after
     `name`, a layout that tiles are loaded from, where that takes less time than it saves; with
-    `padded` rows, too."""
+    `padded` rows, too, and in another order of dimensions by default only if they are `turned`."""
+    for tensor, direct, one, pays in _wishes(s, inner, padded):
+        if one.parts is None:
+            _lay_out(s, name, tensor, direct, one.order, pays and (turned or not one.turns))
+            continue
+        placed = s[tensor].plan.placement
+        own = placed.at_root and not placed.head
+        if own and flip(s, f"{name}.pack_{s[tensor].name}", pays):
+            _pack(s, tensor, direct, one.parts, one.order)
+
+
+def turns(s: Schedule, inner: Sequence[str]) -> bool:
+    """True where an operand of the contractions `inner` of one kernel is turned by default."""
+    return any(
+        one.parts is None and one.turns and pays
+        for *_, one, pays in _wishes(s, inner, padded=False)
+    )
+
+
+def _wishes(
+    s: Schedule, inner: Sequence[str], padded: bool
+) -> list[tuple[Tensor, list[str], _Wanted, bool]]:
+    """Operands that are to lie otherwise, the stages that read them, how, and whether that takes
+    less time than it saves."""
     view = definitions(s)
     users: dict[Tensor, list[str]] = {}
     wanted: dict[Tensor, set[_Wanted]] = {}
@@ -91,6 +116,7 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
             if found is not None:
                 users.setdefault(tensor, []).append(each)
                 wanted.setdefault(tensor, set()).add(found)
+    wishes: list[tuple[Tensor, list[str], _Wanted, bool]] = []
     for tensor, names in users.items():
         direct = through(s, tensor, names)
         if not direct or len(wanted[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
@@ -100,13 +126,8 @@ def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool 
             continue
         points = elements_of(tensor) if one.parts is None else one.parts.points
         pays = _operations(s, names) > one.worth * (points * tensor.dtype.nbytes + LAUNCH)
-        if one.parts is None:
-            _lay_out(s, name, tensor, direct, one.order, pays)
-            continue
-        placed = s[tensor].plan.placement
-        own = placed.at_root and not placed.head
-        if own and flip(s, f"{name}.pack_{s[tensor].name}", pays):
-            _pack(s, tensor, direct, one.parts, one.order)
+        wishes.append((tensor, direct, one, pays))
+    return wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +138,11 @@ class _Wanted:
     order: Order
     worth: int
     parts: Parts | None = None
+
+    @property
+    def turns(self) -> bool:
+        """Whether the order is another one than the operand has."""
+        return self.order != tuple(range(len(self.order)))
 
 
 def _wanted(s: Schedule, op: ComputeOp, read: TensorRead, padded: bool) -> _Wanted | None:
