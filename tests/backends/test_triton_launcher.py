@@ -259,6 +259,24 @@ def test_out_of_resources_says_what_is_short() -> None:
     assert "fewer pipeline stages" in str(error)
 
 
+class Strided:
+    """A tensor of memory with any steps."""
+
+    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...]) -> None:
+        self.shape, self.steps = shape, steps
+
+    def stride(self) -> tuple[int, ...]:
+        return self.steps
+
+
+def test_steps_of_one_element_are_those_of_what_is_in_it() -> None:
+    """PyTorch has any number there, and a tensor descriptor multiples of 16 bytes alone."""
+    steps = launching._steps(Strided((1, 2, 264, 1896), (1, 500544, 1896, 1)))
+    assert steps == [1001088, 500544, 1896, 1]
+    assert launching._steps(Strided((8, 1), (7, 7))) == [7, 1]
+    assert launching._steps(Strided((8, 64), (72, 1))) == [72, 1]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("safe", [False, True])
 def test_numbers_on_the_gpu(safe: bool) -> None:

@@ -379,12 +379,22 @@ def _descriptor(tensor: Any, buffer: Buffer, block: tuple[int, ...]) -> Any:
     tools = importlib.import_module("triton.tools.tensor_descriptor")
     held = described(buffer) or list(tensor.shape)
     try:
-        return tools.TensorDescriptor(tensor, held, list(tensor.stride()), list(block))
+        return tools.TensorDescriptor(tensor, held, _steps(tensor), list(block))
     except AssertionError as error:
         raise BackendError(
             f"no tensor descriptor of {buffer.name!r}: {error}",
             hint="pass a contiguous, 16-byte aligned tensor",
         ) from error
+
+
+def _steps(tensor: Any) -> list[int]:
+    """Strides in elements, of dimensions of one element too, for which tensors may have any."""
+    steps = list(tensor.stride())
+    for dim in reversed(range(len(steps))):
+        if tensor.shape[dim] == 1:
+            last = dim + 1 == len(steps)
+            steps[dim] = 1 if last else steps[dim + 1] * tensor.shape[dim + 1]
+    return steps
 
 
 def _compiled(
