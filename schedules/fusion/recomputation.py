@@ -22,6 +22,8 @@ ISSUED = 128
 # Instructions of an element beyond which nothing is computed again: of a chain of small stages each
 # would otherwise compute all before it.
 MOST = 48
+# The share of all elements up to which few are read.
+FEW = 1 / 8
 
 
 def recomputes(s: Schedule, view: View, name: str) -> bool:
@@ -37,11 +39,8 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     times = evaluations(view, name)
     results = {s[t].name for t in s.outputs}
     together = {user for user, each in users if user in results and _in_step(view[user], each)}
-    shares = {
-        user: min(1.0, sum(_evaluations(view[u], each, points) for u, each in users if u == user))
-        for user in {user for user, _ in users} - together
-    }
-    kernels = sum(shares.values()) + bool(together)
+    apart = [share for user, share in _shares(view, name).items() if user not in together]
+    kernels = sum(apart) + bool(together)
     loaded = sum(_for_each(tensor, points) for tensor in {each.tensor for each in read})
     stored = sum(out.dtype.nbytes for out in op.outputs)
     work = cost(op) + ROUNDED * _roundings(op) + LOADED * len(read)
@@ -51,6 +50,19 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     once = loaded + (1 + kernels) * stored + _bytes_meanwhile(gpu, work + LOADED * times)
     launch = LAUNCH * gpu.bytes_cycle * gpu.sms
     return again <= once + (launch / points if points else 0)
+
+
+def mostly_one(view: View, name: str) -> bool:
+    """True where all readers of a stage but one read few of its elements."""
+    return sum(share > FEW for share in _shares(view, name).values()) <= 1
+
+
+def _shares(view: View, name: str) -> dict[str, float]:
+    """How large a share of the elements of a stage each of its readers reads."""
+    points, shares = volume(view[name].axes), dict[str, float]()
+    for user, read in view.readers[name]:
+        shares[user] = shares.get(user, 0.0) + _evaluations(view[user], read, points)
+    return {user: min(1.0, share) for user, share in shares.items()}
 
 
 def evaluations(view: View, name: str) -> float:

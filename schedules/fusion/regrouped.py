@@ -76,7 +76,7 @@ def _whole(view: View, op: ComputeOp) -> tuple[Expr, ...]:
         n for n, i in enumerate(indices) if not (isinstance(i, Axis) and among(i, op.reduce_axes))
     ]
     own = tuple(indices[n] for n in places)
-    if not divides(*own):
+    if not divides(*own) or not axes_of(*own) <= frozenset(op.axes):
         return ()
     way_back = invert(op.axes, own, [f"l{n}" for n in places], Facts.EMPTY)
     if way_back is None:

@@ -21,7 +21,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.fusion.recomputation import evaluations, recomputes
+from tedsl.schedules.fusion.recomputation import evaluations, mostly_one, recomputes
 from tedsl.schedules.fusion.regrouped import regroup_rows
 from tedsl.schedules.fusion.row_results import splits, store_in_rows
 from tedsl.schedules.fusion.unflattened import unflatten_rows
@@ -430,7 +430,10 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
     feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
-    by_count = loops or feeds
+    # Statistics of rows that several kernels computed would be reduced in kernels of their own.
+    several = not mostly_one(view, name)
+    of_rows = several and any(is_reduction(view[each]) for each in view.sources(name))
+    by_count = loops or feeds or of_rows
     far = cost(op) * len(users) > CHEAP if by_count else not recomputes(s, view, name)
     if loops and not feeds:  # as in the windows of a pool
         far = far or cost(op) * (evaluations(view, name) - 1) > AGAIN

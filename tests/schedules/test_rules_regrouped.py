@@ -135,6 +135,17 @@ def test_one_kernel(name: str, target: str) -> None:
     assert len(te.lower(schedule, target).funcs) == 1, f"{schedule}"
 
 
+def test_parts_of_what_is_folded_are_no_rows() -> None:
+    """Not of the reduction that folds them."""
+    x = c.p(4, 12, name="x")
+    k, j = te.reduce_axis((0, 4), name="k"), te.reduce_axis((0, 12), name="j")
+    m = te.compute((12,), lambda i: te.sum(x[k, i], axis=k), name="m")
+    case = RuleCase(
+        "one", lambda: te.compute((), lambda: te.sum(m[(j - 1) % 12], axis=j), name="y")
+    )
+    interpreted(case, GPU)
+
+
 def test_columns_that_are_places_may_be_stored_there() -> None:
     case = RuleCase("product whose columns are places", product_whose_columns_are_places)
     assert len(te.lower(interpreted(case, GPU), GPU).funcs) == 2
