@@ -404,8 +404,9 @@ def neighbours(axes: Sequence[Axis], everything: Sequence[TensorRead]) -> list[t
 
 
 def _in_step(read: TensorRead, outer: Axis, inner: Axis) -> bool:
-    """True where two axes are the indices of neighbouring dimensions, of which the second is as
-    long as its axis, are digits of one index, or not in the indices at all."""
+    """True where two axes are the indices of neighbouring dimensions, the first perhaps after
+    others (channels of a group), of which the second is as long as its axis; are digits of one
+    index; or not in the indices at all."""
     found = [n for n, i in enumerate(read.indices) if {outer, inner} & set(axes_of(i))]
     if len(found) == 1 and extent_of(inner) is not None:
         known = coefficients(read.indices[found[0]], (outer, inner))
@@ -415,7 +416,9 @@ def _in_step(read: TensorRead, outer: Axis, inner: Axis) -> bool:
         return not found
     first, second = (read.indices[n] for n in found)
     whole = size_of(read.tensor.shape[found[1]]) == extent_of(inner) is not None
-    return whole and first is outer and second is inner
+    known = coefficients(first, (outer, inner))
+    steps = {} if known is None else known[0]
+    return whole and second is inner and steps.get(outer) == 1 and not steps.get(inner)
 
 
 def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:
