@@ -29,6 +29,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.schedules.analysis.kernel_order import kernels_of
 from tedsl.schedules.cpu import cascade
 from tedsl.schedules.cpu import select as cpu
+from tedsl.schedules.cpu import stacked_results as cpu_stacks
 from tedsl.schedules.cpu.shared_inputs import share_inputs
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fallback import (
@@ -52,6 +53,7 @@ from tedsl.schedules.gpu.columns.full_reductions import take_results
 from tedsl.schedules.gpu.gemm.row_reduction_epilogue import schedule_statistics
 from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.gpu.pairwise.pairwise import take_pairs
+from tedsl.schedules.gpu.pointwise import stacked_results as gpu_stacks
 from tedsl.schedules.gpu.rows.rows_and_columns import (
     Both,
     finish_together,
@@ -115,8 +117,10 @@ def _apply(s: Schedule, where: Target, caution: Caution, compared: bool = True) 
         taken += schedule_chains(s)
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, taken)
+        taken += gpu_stacks.stack_results(s, taken)
     else:
         taken += cascade.schedule_chains(s)
+        taken += cpu_stacks.stack_results(s, taken)
     beside = Beside(launches=where.is_triton)
     busy = gpu.busy_rows(gpu_of(s)) if where.is_triton else cpu.BUSY_ROWS
     rules = partial(_apply, where=where, caution={}, compared=False)

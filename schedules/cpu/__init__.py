@@ -6,5 +6,6 @@
 - `cascade`: flash attention: cascaded reductions between two contractions
 - `rows`: row reductions and what reads them
 - `columns_and_full`: column reductions, and reductions to a scalar
+- `stacked_results`: results along a short axis that share what they are computed from
 - `shared_inputs`: horizontal fusion of kernels that read one input
 """

@@ -4,5 +4,6 @@
 - `recomputation`: what each reader computes again, judged by bytes
 - `unflattened`, `regrouped`: axes put together and taken apart, so that stages have the same rows
 - `row_results`, `row_partials`, `sibling_folds`: what a kernel of rows stores beside its own
+- `stacked`: results along a short axis that share what they are computed from
 - `horizontal`: pointwise kernels side by side: in one loop, or in one launch
 """
