@@ -25,6 +25,7 @@ from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu import select as gpu
 from tedsl.schedules.gpu.compile_time import in_time
+from tedsl.schedules.gpu.weighed_knobs import weigh
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.fallback import Fallback
 from tedsl.scheduling.handles.schedule import Knob, Schedule, create_schedule
@@ -298,6 +299,7 @@ def schedule_kernel(s: Schedule, group: Group, target: Target, beside: Beside) -
     """Choose the rule for one kernel."""
     with within(group.root):
         if target.is_triton:
+            weigh(s, group, target)
             gpu.schedule_group(s, group, target, beside)
         else:
             cpu.schedule_group(s, group, beside)

@@ -55,14 +55,14 @@ def seconds_alone(
 ) -> float:
     """The time that is predicted for a kernel of some stages, producers first, alone; infinite
     where it cannot be carried out.  `rule` schedules them, told what each is called there."""
-    trial, names = _by_themselves(s, stages, target)
+    trial, names = by_themselves(s, stages, target)
     trial.in_registers = True
 
     def done(trial: Schedule) -> None:
         rule(trial, names)
         split_floats(trial)
 
-    return _seconds(trial, done, target)
+    return seconds(trial, done, target)
 
 
 def seconds_decided(
@@ -70,12 +70,12 @@ def seconds_decided(
 ) -> float:
     """The time that is predicted for some stages, producers first, alone, by all rules, where the
     `knob` of the last of them has this choice; infinite where they cannot be carried out."""
-    first, names = _by_themselves(s, stages, target)
+    first, names = by_themselves(s, stages, target)
     decisions = {f"{names[stages[-1]]}.{knob}": choice}
-    return _seconds(Schedule(first.plan, decisions, target, gpu_of(s)), rules, target)
+    return seconds(Schedule(first.plan, decisions, target, gpu_of(s)), rules, target)
 
 
-def _by_themselves(
+def by_themselves(
     s: Schedule, stages: Sequence[str], target: Target
 ) -> tuple[Schedule, dict[str, str]]:
     """Some stages, producers first, as a computation of their own, which has the results of those
@@ -88,7 +88,7 @@ def _by_themselves(
     return trial, {name: trial[op.outputs[0]].name for name, op in zip(stages, ops, strict=True)}
 
 
-def _seconds(trial: Schedule, rules: Rules, target: Target) -> float:
+def seconds(trial: Schedule, rules: Rules, target: Target) -> float:
     """The time that is predicted for a schedule by some rules; infinite without one."""
     try:
         rules(trial)

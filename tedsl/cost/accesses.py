@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tedsl.cost.instruction_costs import Operations
+from tedsl.cost.instruction_costs import Operations, is_division
 from tedsl.cost.sampled_indices import Layout, Points, Values, layout, row_major
-from tedsl.cost.statement_list import Leaf, Loop, Nest
+from tedsl.cost.statement_list import Leaf, Nest
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.visit import walk
+from tedsl.expr.visit import axes_of, walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
 
@@ -220,12 +221,19 @@ class Probe:
         at = self._addresses(buffer, indices)
         base = int(at[0])
         steps = [int(a) - base for a in at[1 : self.rows]]
-        tiles = dict(zip(self.tile, steps, strict=False))
+        divided = any(is_division(node) for node in walk(*indices))
+        tiles: list[Digits] = []
+        for tile, step in zip(self.tile, steps, strict=False):
+            if divided and tile.extent > 2 and any(tile.axis in axes_of(i) for i in indices):
+                walked = self._walked(buffer, indices, tile.axis, tile.extent)
+                tiles.append(digits(walked, tile.extent))
+            else:
+                tiles.append(((step, tile.extent),))
         moving, times, different = self._along_loops(steps[len(self.tile) :])
         return Move(
             buffer,
             self.leaf,
-            layout(tiles, math.gcd(base, int(np.gcd.reduce(at[self.rows :])))),
+            layout(chain(*tiles), math.gcd(base, int(np.gcd.reduce(at[self.rows :])))),
             writes,
             times,
             different,
@@ -253,16 +261,19 @@ class Probe:
             if last == step * max(1, int(loop.trips) - 1):
                 loops.append(((step, trips),))
             else:
-                loops.append(digits(self._walked(buffer, indices, loop), trips))
+                count = min(max(2, trips), WALKED)
+                walked = self._walked(buffer, indices, loop.loop.axis, count)
+                loops.append(digits(walked, trips))
         return base, moved[:first], loops
 
-    def _walked(self, buffer: Buffer, indices: Sequence[Expr], loop: Loop) -> NDArray[np.int64]:
-        """The addresses of the iterations of one loop, from the first on; the others stand."""
-        count = min(max(2, round(loop.trips)), WALKED)
+    def _walked(
+        self, buffer: Buffer, indices: Sequence[Expr], axis: Axis, count: int
+    ) -> NDArray[np.int64]:
+        """The addresses of the first points along one axis; the others stand."""
         env: dict[Expr, Values] = {**self.mover.nest.values}
         env.update(self.mover.nest.coordinates(self.mover.wave[:1]))
         env.update({axis: 0 for axis, _ in self.axes})
-        env[loop.loop.axis] = np.arange(count, dtype=np.int64)
+        env[axis] = np.arange(count, dtype=np.int64)
         found = Points(env).address(self.mover.row_major(buffer), indices)
         return np.broadcast_to(np.asarray(found, dtype=np.int64), (count,))
 

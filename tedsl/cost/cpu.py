@@ -96,7 +96,8 @@ class _Access:
 
     def nbytes(self, depth: int, extra: Mapping[TileAxis, int]) -> float:
         """Bytes of cache lines that one run of the loops from `depth` on touches."""
-        found = layout({**self.tile, **extra}, self.base)
+        steps = {**self.tile, **extra}
+        found = layout([(step, t.extent) for t, step in steps.items()], self.base)
         runs = max(1, found.elements // max(found.run, 1))
         return runs * -(-found.run * self.buffer.dtype.nbytes // LINE) * LINE
 

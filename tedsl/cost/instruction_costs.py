@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import (
+    Axis,
     Binary,
     BinaryOp,
     Cast,
@@ -24,7 +25,7 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
-from tedsl.expr.visit import walk
+from tedsl.expr.visit import axes_of, walk
 from tedsl.ir.nodes import Accumulate, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
 
@@ -59,6 +60,8 @@ _ON_CPU: Mapping[UnaryOp, float] = {
 }
 _DIVIDED = 20.0
 """Slots of a CPU that a vector division takes."""
+_DIVIDED_INDEX = 6.0
+"""Instructions of a GPU for the division of an index by a constant, or for what it leaves."""
 _CHEAP = frozenset(
     (
         UnaryOp.NEG,
@@ -126,6 +129,45 @@ def operations(
         found.results = counter.size(kept)
         found.folded = points // max(found.results, 1)
     return found
+
+
+def is_division(node: Expr) -> bool:
+    """True of an integer division, and of what it leaves."""
+    return isinstance(node, Binary) and node.op in _DIVISIONS
+
+
+def divisions(
+    indices: Sequence[Expr],
+    axes: Sequence[TileAxis],
+    along: int,
+    turns: Sequence[Axis],
+    seen: set[Expr],
+    lanes: int,
+) -> float:
+    """Instructions of one run of an access for the divisions in its indices; those that stay the
+    same in each turn of the loops `turns` are computed before them.
+
+    Args:
+        indices: of the access.
+        axes: of its tile.
+        along: the axis along which `lanes` have neighbours, as a number of axes from outside: each
+            of them computes what depends on other axes alone.
+        turns: the axes of the loops that run it.
+        seen: divisions of the statement that were counted before; those of this access are added.
+        lanes: threads of a warp.
+    """
+    count = 0.0
+    for node in walk(*indices):
+        if not is_division(node) or node in seen:
+            continue
+        seen.add(node)
+        used = axes_of(node)
+        own = [n for n, t in enumerate(axes) if t.axis in used]
+        if own and (not turns or not used.isdisjoint(turns)):
+            points = math.prod(axes[n].extent for n in own)
+            again = lanes if along >= 0 and along not in own else 1
+            count += _DIVIDED_INDEX * points * again
+    return count
 
 
 def flops_of(stmt: Store | Accumulate | Dot) -> float:

@@ -4,7 +4,7 @@ and how much of a buffer a tile covers.  Imports `expr`, `ir` and numpy."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
-from tedsl.ir.nodes import Buffer, Load, TileAxis
+from tedsl.ir.nodes import Buffer, Load
 
 Values: TypeAlias = "int | NDArray[np.int64]"
 _SCATTER = 7919
@@ -156,9 +156,9 @@ class Layout:
         return max(itemsize, math.gcd(self.align * itemsize, self.run * itemsize, most))
 
 
-def layout(strides: Mapping[TileAxis, int], base: int) -> Layout:
-    """The layout of a tile whose axes step through memory by `strides` elements, from `base`."""
-    steps = sorted((abs(s), t.extent) for t, s in strides.items() if s and t.extent > 1)
+def layout(steps: Iterable[tuple[int, int]], base: int) -> Layout:
+    """The layout of a tile that steps so far through memory, in elements, so often; from `base`."""
+    steps = sorted((abs(step), extent) for step, extent in steps if step and extent > 1)
     run = span = elements = 1
     for stride, extent in steps:
         if stride == run and run == span:

@@ -11,6 +11,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.target import Target
 
 CUDA = Target.parse("cuda:sm_90")
+CHOSEN = {"out.parts": 4, "out.local.rf.bm": 128, "out.local.rf.bk": 64, "out.local.rf.warps": 4}
 
 
 def seconds(k: int) -> float:
@@ -24,6 +25,7 @@ def seconds(k: int) -> float:
             name="out",
         ),
         CUDA,
+        CHOSEN,
     )
     return estimate(lower(s.plan, CUDA), gpu_of(s)).seconds
 

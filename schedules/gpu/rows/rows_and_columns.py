@@ -221,8 +221,8 @@ def _part(s: Schedule, group: Group, each: int, programs: int) -> tuple[str, tup
 
 def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> int:
     """Load once for each tile what several of the stages read of a matrix, and once for each
-    program what does not change with the row.  Returns the bytes loaded for a tile, for each
-    element of a row."""
+    program what does not change with the row.  Returns the bytes of matrices that a tile loads, for
+    each element of a row."""
     stage = s[names[0]]
     columns, rank = extent_of(stage.op.axis[-1]), len(stage.op.axis)
     readers: dict[Tensor, list[Operation]] = {}
@@ -233,6 +233,7 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
     loaded = 0
     for tensor, ops in readers.items():
         shape = [size_of(extent) for extent in tensor.shape]
+        loaded += tensor.dtype.nbytes if len(shape) == rank else 0
         if len(shape) == rank and len(ops) > 1:
             place = turn
         elif shape == [columns] and flip(s, f"{stage.name}.keep", True):
@@ -240,5 +241,4 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
         else:
             continue
         s[s.cache_read(tensor, "local", ops)].compute_at(stage, place)
-        loaded += tensor.dtype.nbytes if place is turn else 0
     return loaded

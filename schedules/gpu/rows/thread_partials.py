@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.chains import folds_before, follow, parts_follow
 from tedsl.schedules.analysis.nests import first, in_memory_order, neighbours, reduce_axes
 from tedsl.schedules.analysis.views import extent_of, volume
@@ -43,8 +43,11 @@ class Piece:
 
 
 def run_of(op: ComputeOp) -> int | None:
-    """How many elements that a reduction reads are neighbours in memory, in all that it reads."""
-    return volume(neighbours(in_memory_order(op), list(reads(*op.bodies)))[-1])
+    """How many elements that a reduction reads are neighbours in memory, in all that it reads by
+    element: what stays the same along the last axis (a value for each channel) is in no vector."""
+    axes = in_memory_order(op)
+    walked = [read for read in reads(*op.bodies) if axes[-1] in axes_of(*read.indices)]
+    return volume(neighbours(axes, walked)[-1])
 
 
 def in_one_access(length: int | None, nbytes: int) -> int:

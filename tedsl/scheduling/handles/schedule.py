@@ -211,6 +211,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         self._steps: list[Step] = []
         self._before: list[State] = []
         self._decisions = dict(decisions or {})
+        self.usual: dict[str, object] = {}  # defaults of knobs in place of those they are given
         self.settled: frozenset[str] = frozenset()
         self.fallbacks: tuple[Fallback, ...] = ()
         self.in_registers = False  # whether what is attached must have a constant size
@@ -317,6 +318,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         if target is not None and str(target) != self.target:
             other.target, other._device = str(target), None
         other._decisions = dict(self._decisions if decided else {})
+        other.usual = dict(self.usual)
         other._state = self._state
         other._steps, other._before = self._steps.copy(), self._before.copy()
         other.settled, other.fallbacks = self.settled, self.fallbacks
@@ -475,6 +477,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         if not options:
             raise _knob_error(name, "has no choices", options, "give at least one choice")
         chosen: object = options[0] if default is None else default
+        if name in self.usual and any(_same(option, self.usual[name]) for option in options):
+            chosen = self.usual[name]
         if name in self._decisions:
             chosen = self._decisions[name]
         match = [option for option in options if _same(option, chosen)]

@@ -1,0 +1,149 @@
+"""Defaults of a kernel's knobs by the cost model.
+
+Rules choose tiles, parts and layouts by figures of their own.  Where a kernel by these is predicted
+to take much longer than its bytes and its operations, its knobs are tried one after the other, each
+in the direction in which the time falls (coordinate descent), and what is found is the default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tedsl.schedules.analysis.groups import Group
+from tedsl.schedules.analysis.nests import contraction
+from tedsl.schedules.analysis.views import definitions, elements_of, reads_of, volume
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.fusion.horizontal import Beside
+from tedsl.schedules.gpu.candidates import by_themselves, seconds
+from tedsl.schedules.gpu.gemm.split_floats import split_floats
+from tedsl.schedules.gpu.select import schedule_group
+from tedsl.schedules.trial import remembered
+from tedsl.scheduling.handles.schedule import Knob, Schedule
+from tedsl.target import Target
+
+Decisions = dict[str, object]
+
+# What a kernel may take of the time of its bytes and operations, in addition to a launch, before
+# its knobs are weighed.
+FAR = 1.5
+# By how much a step has to shorten the time, and how many schedules are looked at for a kernel.
+STEP = 0.95
+TRIES = 24
+# How many times as quick all steps together have to be predicted: of 44 schedules of drawn kernels,
+# predicted to be so on an H200, 38 were quicker, four of the others kernels of two products.
+GAIN = 1.1
+# Knobs of which the model knows what they cost, in the order in which they are tried: parts, tiles,
+# threads; then layouts, which it takes for nearer than they are where operands come from caches.
+WEIGHED = ("whole_row", "parts", "join_rows", "bm", "bn", "rows", "columns", "block", "warps", "bk")
+LAYOUTS = ("turn_", "align_")
+
+
+def weigh(s: Schedule, group: Group, target: Target) -> None:
+    """Make what is predicted to be quickest the default of a kernel's knobs."""
+    names, view = (*group.inner, group.root), definitions(s)
+    several = group.beside or group.regions or group.follows or group.in_parts or group.pairs
+    chain = sum(contraction(view[name], grouped=True) is not None for name in names) > 1
+    least = _least(s, names)
+    if several or chain or least < gpu_of(s).launch or math.isinf(least):
+        return
+
+    def find(trial: Schedule) -> list[tuple[int, str, object]]:
+        return _weighed(trial, group, target, least)
+
+    found = remembered(s, (weigh, str(target)), find, names)
+    s.usual |= {f"{names[n]}{knob}": choice for n, knob, choice in found}
+
+
+def _least(s: Schedule, names: Sequence[str]) -> float:
+    """Seconds that the bytes of a kernel's operands and results take, or its operations;
+    infinite where an extent is symbolic."""
+    gpu, view = gpu_of(s), definitions(s)
+    inside = {view[name] for name in names}
+    read = {read.tensor for op in inside for read in reads_of(op) if read.tensor.op not in inside}
+    moved, busy = 0, 0.0
+    for tensor in (*read, *view[names[-1]].outputs):
+        elements = elements_of(tensor)
+        if not elements:
+            return math.inf
+        moved += elements * tensor.dtype.nbytes
+    for op in inside:
+        shape = contraction(op, grouped=True)
+        if shape is not None and shape.unit is not None:
+            points = volume((*op.axes, *op.reduce_axes))
+            busy += math.inf if points is None else 2 * points / gpu.tensor[shape.unit]
+    return max(moved / gpu.bandwidth, busy)
+
+
+def _weighed(
+    s: Schedule, group: Group, target: Target, least: float
+) -> list[tuple[int, str, object]]:
+    """What a kernel's knobs are to be: the stage they are called after, by its place in the kernel;
+    the rest of the name; and the choice."""
+    stages = (*group.inner, group.root)
+    first, names = by_themselves(s, stages, target)
+    inner = [names[name] for name in group.inner]
+    own = {names[name]: dict(axes) for name, axes in group.axes.items() if name in names}
+    alone = replace(group, root=names[group.root], inner=inner, axes=own)
+
+    def rules(trial: Schedule) -> None:
+        schedule_group(trial, replace(alone, inner=list(inner)), target, Beside(launches=False))
+        split_floats(trial)
+
+    def times(chosen: Decisions) -> tuple[float, Sequence[Knob]]:
+        trial = Schedule(first.plan, chosen, target, gpu_of(s))
+        trial.in_registers = True
+        return seconds(trial, rules, target), trial.knobs
+
+    usual, knobs = times({})
+    if usual <= FAR * least + gpu_of(s).launch:
+        return []
+    chosen, best = _descended(times, usual, knobs, tuple(names.values()))
+    if usual < GAIN * best:
+        return []
+    return [(*_named(knob, names, stages), choice) for knob, choice in chosen.items()]
+
+
+def _descended(
+    times: Callable[[Decisions], tuple[float, Sequence[Knob]]],
+    best: float,
+    knobs: Sequence[Knob],
+    names: Sequence[str],
+) -> tuple[Decisions, float]:
+    """Decisions for knobs called after the stages `names`, and the time with them."""
+    chosen: Decisions = {}
+    seen, tries = set[str](), 0
+    while left := [k for k in knobs if k.name not in seen and _turn(k, names) is not None]:
+        knob = min(left, key=lambda each: _turn(each, names) or 0)
+        seen.add(knob.name)
+        for step in (1, -1):
+            place, moved = knob.choices.index(knob.chosen) + step, False
+            while 0 <= place < len(knob.choices) and tries < TRIES:
+                tries += 1
+                trial = {**chosen, knob.name: knob.choices[place]}
+                took, after = times(trial)
+                if took >= STEP * best:
+                    break
+                chosen, best, knobs, moved = trial, took, after, True
+                place += step
+            if moved:
+                break
+    return chosen, best
+
+
+def _turn(knob: Knob, names: Sequence[str]) -> int | None:
+    """When a knob is tried; None of one that is not, such as those of copies of operands."""
+    last = knob.name.rpartition(".")[2]
+    if not knob.name.startswith(tuple(f"{name}." for name in names)):
+        return None
+    if last.startswith(LAYOUTS):
+        return len(WEIGHED)
+    return WEIGHED.index(last) if last in WEIGHED else None
+
+
+def _named(knob: str, names: Mapping[str, str], stages: Sequence[str]) -> tuple[int, str]:
+    """The stage of a kernel that a knob is called after, by its place, and the rest of its name."""
+    fitting = [n for n, name in enumerate(stages) if knob.startswith(f"{names[name]}.")]
+    place = max(fitting, key=lambda n: len(names[stages[n]]))
+    return place, knob.removeprefix(names[stages[place]])
