@@ -60,8 +60,8 @@ _ON_CPU: Mapping[UnaryOp, float] = {
 }
 _DIVIDED = 20.0
 """Slots of a CPU that a vector division takes."""
-_DIVIDED_INDEX = 6.0
-"""Instructions of a GPU for the division of an index by a constant, or for what it leaves."""
+_DIVIDED_INDEX = 2.0
+"""Of a GPU for the division of an index by a constant: the upper half of a product, and a shift."""
 _CHEAP = frozenset(
     (
         UnaryOp.NEG,

@@ -225,15 +225,16 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
     each element of a row."""
     stage = s[names[0]]
     columns, rank = extent_of(stage.op.axis[-1]), len(stage.op.axis)
+    view = definitions(s)
+    read = {read.tensor for name in names for read in reads_of(view[name])}
+    matrices = [tensor for tensor in read if len(tensor.shape) == rank and in_memory(s, tensor)]
     readers: dict[Tensor, list[Operation]] = {}
     for name in names:
         for tensor in dict.fromkeys(read.tensor for read in direct_reads(s[name])):
             if in_memory(s, tensor):
                 readers.setdefault(tensor, []).append(s[name].op)
-    loaded = 0
     for tensor, ops in readers.items():
         shape = [size_of(extent) for extent in tensor.shape]
-        loaded += tensor.dtype.nbytes if len(shape) == rank else 0
         if len(shape) == rank and len(ops) > 1:
             place = turn
         elif shape == [columns] and flip(s, f"{stage.name}.keep", True):
@@ -241,4 +242,4 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
         else:
             continue
         s[s.cache_read(tensor, "local", ops)].compute_at(stage, place)
-    return loaded
+    return sum(tensor.dtype.nbytes for tensor in matrices)
