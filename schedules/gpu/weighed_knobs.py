@@ -33,9 +33,9 @@ STEP = 0.97
 # How many times as quick all steps together have to be predicted: of 44 schedules of drawn kernels,
 # predicted to be so on an H200, 38 were quicker, four of the others kernels of two products.
 GAIN = 1.1
-# Knobs that are weighed: those of the structure.  Of 75 kernels of drawn rows on an H200, other parts
-# and joined rows took 0.81 to 4 times as little time (1.3 in the mean), sizes of tiles and numbers
-# of warps 0.45 to 2.3 (1.0), which the rules choose by what was measured.
+# Knobs that are weighed: those of the structure.  Of 75 kernels of drawn rows on an H200, other
+# parts and joined rows were 0.8 to 4 times as quick (1.3 in the mean), other tiles and numbers of
+# warps 0.45 to 2.3 (1.0): these stay as the rules choose them, by what was measured.
 WEIGHED = ("whole_row", "parts", "join_rows")
 TURNED = "turn_"
 

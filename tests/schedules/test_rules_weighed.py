@@ -10,7 +10,6 @@ from tedsl.cost.sampled_indices import layout
 from tedsl.schedules.gpu.rows.thread_partials import run_of
 from tedsl.tensor.tensor import ComputeOp
 
-
 CUDA = "cuda:sm_90"
 
 
