@@ -403,7 +403,7 @@ class _Model:
     def _asked(self) -> dict[Move, float]:
         """Bytes of each access of the mean program that the second-level cache has to move."""
         free = self.facts.shared_sm / self.occupancy - self.held.shared
-        found = asked(self.moves, free / 2, self._ahead)
+        found = asked(self.moves, self.mover, free / 2, self._ahead)
         return {
             move: 0.0 if move in self.again else nbytes * self._let_through(move)
             for move, nbytes in found.items()
