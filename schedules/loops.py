@@ -1,14 +1,56 @@
-"""Steps that many rules take: nested loops as one, a reduction inside a loop of another stage."""
+"""Steps that many rules take: nested loops as one, tiles of some, a reduction inside a loop of
+another stage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
 
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import in_memory_order, reduce_axes, same_axes
 from tedsl.schedules.analysis.views import definitions
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Nested loops of so many axes each, the outermost first, and how many neighbours along some of
+    these loops a tile has, the innermost lanes last."""
+
+    runs: tuple[int, ...]
+    sizes: Mapping[int, int]
+
+    @property
+    def elements(self) -> int:
+        """Of one tile."""
+        return prod(self.sizes.values())
+
+    def along(self, place: int, extents: Sequence[int]) -> int:
+        """How many neighbours a tile has along the axis of this number, of some of such extents."""
+        loop, end = next((n, e) for n, e in enumerate(accumulate(self.runs)) if place < e)
+        return self.sizes.get(loop, 1) // max(1, prod(extents[place + 1 : end]))
+
+
+def tiles_of_two(rank: int, rows: int, columns: int) -> Tiles:
+    """Tiles of the last two of so many axes."""
+    return Tiles((1,) * rank, {rank - 2: rows, rank - 1: columns})
+
+
+def tile_loops(
+    stage: Stage, axes: Sequence[Axis], tiles: Tiles
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Such tiles of the axes; returns the loops around them and those inside."""
+    first = [sum(tiles.runs[:n]) for n in range(len(tiles.runs))]
+    loops = [fused(stage, axes[n : n + k]) for n, k in zip(first, tiles.runs, strict=True)]
+    pieces = {n: stage.split(loops[n], factor=size) for n, size in tiles.sizes.items()}
+    around = [axis for n, axis in enumerate(loops) if n not in pieces]
+    around += [pieces[n][0] for n in sorted(pieces)]
+    lanes = [inner for _, inner in pieces.values()]
+    stage.reorder(*around, *lanes)
+    return tuple(around), tuple(lanes)
 
 
 def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:

@@ -13,7 +13,7 @@ from tedsl.schedules.analysis.kernel_order import Kernels
 from tedsl.schedules.analysis.nests import first, reduce_axes
 from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_of, volume
 from tedsl.schedules.knobs import flip
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import Tiles, fused, tile_loops
 from tedsl.schedules.trial import accepts
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
@@ -24,16 +24,8 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 # compiled; and how many of the kernels that others may join are looked at, the latest of them.
 TOGETHER = 128
 LATEST = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """A tile of two axes: the axis of its rows, counted from the outermost, and how many rows and
-    columns it has."""
-
-    partner: int
-    rows: int
-    columns: int
+# Neighbours in a tile along an axis that is read across.
+ACROSS = 16
 
 
 @dataclass(slots=True)
@@ -42,7 +34,7 @@ class Leader:
     small, so that it leaves most of the device idle, and the stages in the fused kernel.
 
     It and those that joined it store so many `results` so far.  The tile is that of a flat loop, or
-    has two `sides`.  A kernel of whole rows has `tile` rows in a program, the extents of its
+    of several, `tiles`.  A kernel of whole rows has `tile` rows in a program, the extents of its
     `rows`, and what is reduced along them, with how long that is.
     """
 
@@ -53,7 +45,7 @@ class Leader:
     rows: tuple[int | None, ...] | None = None
     folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
     results: int = 1
-    sides: Sides | None = None
+    tiles: Tiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +92,7 @@ class Beside:
 
     def flat(self) -> list[Leader]:
         """The leaders of one flat loop."""
-        return [each for each in self.leaders if each.rows is None and each.sides is None]
+        return [each for each in self.leaders if each.rows is None and each.tiles is None]
 
     def free(self, s: Schedule, among: Sequence[Leader], names: Sequence[str]) -> list[Leader]:
         """The latest of the leaders in `among` that the kernel of `names`, the first of which
@@ -126,32 +118,36 @@ class Beside:
 
 
 def lead(
-    s: Schedule, beside: Beside, name: str, tile: int, small: bool, sides: Sides | None = None
+    s: Schedule, beside: Beside, name: str, tile: int, small: bool, tiles: Tiles | None = None
 ) -> None:
-    """Later kernels may be fused into `name`; one of two axes only where they share an input."""
-    if sides is not None and not _inputs(definitions(s)[name]):
+    """Later kernels may be fused into `name`; into several loops only where they share an input."""
+    if tiles is not None and not _inputs(definitions(s)[name]):
         return
     results = s[name].op.num_outputs
-    beside.leaders.append(Leader(name, tile, small, {name}, results=results, sides=sides))
+    beside.leaders.append(Leader(name, tile, small, {name}, results=results, tiles=tiles))
 
 
-def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
+def tiled_together(s: Schedule, name: str, beside: Beside, across: Axis | None = None) -> bool:
     """Fuse a pointwise kernel into the loops of an earlier one of the same axes, which has tiles of
-    two of them and reads the same input (the knob `in_tiles`); True when that was chosen."""
+    several of them and reads the same input (the knob `in_tiles`); True when that was chosen.  One
+    that reads `across` needs neighbours along that axis in a tile."""
     if not all_computed(s):
         return False
     view = definitions(s)
     if not _inputs(view[name]):
         return False
-    sizes = [extent_of(a) for a in view[name].axes]
+    axes = view[name].axes
+    sizes = [extent_of(a) or 0 for a in axes]
+    place = None if across is None else next(n for n, a in enumerate(axes) if a is across)
     alike = [
         each
         for each in beside.leaders
-        if each.sides is not None
+        if each.tiles is not None
         and [extent_of(a) for a in view[each.name].axes] == sizes
         and _share(view, name, each)
+        and (place is None or each.tiles.along(place, sizes) >= min(ACROSS, sizes[place]))
     ]
-    alike = [] if None in sizes else alike
+    alike = [] if 0 in sizes else alike
     return join_first(s, beside, [name], alike, f"{name}.in_tiles", partial(_like, name=name))
 
 
@@ -258,10 +254,10 @@ def lead_parts(beside: Beside, names: Sequence[str], tile: int) -> None:
 
 
 def _has_tiles(view: View, leader: Leader, op: ComputeOp) -> bool:
-    """True for a flat kernel of as many elements as are reduced, one of tiles of two axes that are
-    as long, and one of partial results of as many."""
+    """True for a flat kernel of as many elements as are reduced, one of tiles of axes that are as
+    long, and one of partial results of as many."""
     size, count = volume(op.reduce_axes) or 0, volume(view[leader.name].axes)
-    if leader.sides is not None:
+    if leader.tiles is not None:
         own, theirs = op.reduce_axes, view[leader.name].axes
         return [extent_of(a) for a in own] == [extent_of(a) for a in theirs]
     if leader.rows is None:
@@ -274,10 +270,10 @@ def _has_tiles(view: View, leader: Leader, op: ComputeOp) -> bool:
 def _parts(s: Schedule, leader: Leader, name: str) -> str:
     """Partial results of a full reduction, one for each tile; the name of their stage."""
     stage = s[name]
-    if leader.sides is None:
+    if leader.tiles is None:
         part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=leader.tile)
     else:
-        part = fused(stage, tile_of_two(stage, reduce_axes(stage), leader.sides)[0])
+        part = fused(stage, tile_loops(stage, reduce_axes(stage), leader.tiles)[0])
     partial = s[first(s.rfactor(definitions(s)[name].outputs[0], part))]
     for lane in reduce_axes(partial):
         partial.vectorize(lane)
@@ -323,8 +319,8 @@ def _joins(s: Schedule, name: str, leader: Leader) -> bool:
 def _like(s: Schedule, leader: Leader, name: str, *, loops: bool = True) -> str:
     """Tiles of the same size as the leader's."""
     stage, axes = s[name], definitions(s)[name].axes
-    if leader.sides is not None:
-        around, lanes = tile_of_two(stage, axes, leader.sides)
+    if leader.tiles is not None:
+        around, lanes = tile_loops(stage, axes, leader.tiles)
         fused(stage, around)
         for lane in lanes:
             stage.vectorize(lane)
@@ -334,18 +330,6 @@ def _like(s: Schedule, leader: Leader, name: str, *, loops: bool = True) -> str:
     if not loops:
         stage.bind(outer, "blockIdx.x")
     return name
-
-
-def tile_of_two(
-    stage: Stage, axes: Sequence[Axis], sides: Sides
-) -> tuple[tuple[Axis, ...], tuple[Axis, Axis]]:
-    """A tile of the last axis and another one; returns the loops around it and those inside."""
-    partner, last = axes[sides.partner], axes[-1]
-    po, pi = stage.split(partner, factor=sides.rows)
-    lo, li = stage.split(last, factor=sides.columns)
-    others = [a for a in axes if a is not last and a is not partner]
-    stage.reorder(*others, po, lo, pi, li)
-    return (*others, po, lo), (pi, li)
 
 
 def join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:

@@ -27,12 +27,10 @@ from tedsl.schedules.analysis.views import View, definitions, extent_of, reads_o
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import (
     Beside,
-    Sides,
     joined,
     lead,
     may_lead,
     read_by_flat,
-    tile_of_two,
     tiled_together,
 )
 from tedsl.schedules.gpu.candidates import Rule, quickest
@@ -49,15 +47,15 @@ from tedsl.schedules.gpu.gemm.gemm import as_they_lie, contract, in_few_rows, pr
 from tedsl.schedules.gpu.gemm.operand_layouts import loose, turns
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
-from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.gpu.pairwise.pairwise import fold_of_pairs, fold_pairs, pairs
 from tedsl.schedules.gpu.pointwise.periodic_vectors import periods_of, tile_periods
-from tedsl.schedules.gpu.pointwise.turned_tiles import turn
+from tedsl.schedules.gpu.pointwise.turned_tiles import tiled, turn
 from tedsl.schedules.gpu.prefixes import running, scan_tiles
 from tedsl.schedules.gpu.rows.rows import reduce_rows
 from tedsl.schedules.gpu.split_reduction import few_parts, split_few
 from tedsl.schedules.knobs import flip, pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import Tiles, fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.target import Target
@@ -199,7 +197,11 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             _flat(s, stage, flat, tile, total, whole=not small)
             lead(s, beside, stage.name, tile, small)
     elif across is not None:
-        tile = turn(s, stage, op, everything, across)
+        if tiled_together(s, stage.name, beside, across[0]):
+            return
+        tiles = turn(s, stage, op, everything, across)
+        tile = tiles.elements
+        lead(s, beside, stage.name, tile, small=False, tiles=tiles)
         more = min(16, tile // (TURNED if cost(op) < FUNCTION else TURNED // 2))
     else:
         if tiled_together(s, stage.name, beside):
@@ -208,9 +210,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         again = not stencil and read_by_flat(s, stage.name, beside)
         if again and joined(s, stage.name, beside, small=False):
             return
-        sides = _pointwise_2d(s, stage, op, everything)
-        tile = sides.rows * sides.columns
-        lead(s, beside, stage.name, tile, small=False, sides=sides)
+        tiles = _pointwise_2d(s, stage, op, everything)
+        tile = tiles.elements
+        lead(s, beside, stage.name, tile, small=False, tiles=tiles)
         more = min(8, tile // TAKEN)
     single = single and all(plain(r) is not None for r in everything)
     usual = 8 if single and (across is None or tile >= 4 * TURNED) else 4
@@ -271,7 +273,7 @@ def _is_stencil(everything: Sequence[TensorRead], axis: Axis) -> bool:
 
 def _pointwise_2d(
     s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead]
-) -> Sides:
+) -> Tiles:
     """A tile of the last two axes."""
     place = len(op.axes) - 2
     high, limit = extent_of(op.axes[place]), extent_of(op.axes[-1])
@@ -291,9 +293,4 @@ def _pointwise_2d(
     tall = STENCIL[0] if stencil else filled // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16, 32, 64), tall, most)
-    sides = Sides(place, rows, columns)
-    around, lanes = tile_of_two(stage, op.axes, sides)
-    bind_all(stage, around)
-    for lane in lanes:
-        stage.vectorize(lane)
-    return sides
+    return tiled(stage, [(axis,) for axis in op.axes], {place: rows, place + 1: columns})

@@ -10,12 +10,12 @@ from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import padded, pow2_at_least
 from tedsl.schedules.analysis.views import View, extent_of
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.fusion.horizontal import Sides, tile_of_two
 from tedsl.schedules.fusion.recomputation import recomputes
 from tedsl.schedules.fusion.stacked import schedule_stacks
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.select import PROGRAM, little_idle
 from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import tile_loops, tiles_of_two
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
 
@@ -42,7 +42,7 @@ def _schedule(s: Schedule, name: str, op: ComputeOp, axis: Axis, members: Sequen
     columns = pick(s, f"{name}.columns", (64, 128, 256, 512, 1024), wide, padded(last))
     if len(others) > 1:
         rows = pick(s, f"{name}.rows", (1, 2, 4, 8, 16), max(1, PROGRAM // columns))
-        around, lanes = tile_of_two(stage, others, Sides(len(others) - 2, rows, columns))
+        around, lanes = tile_loops(stage, others, tiles_of_two(len(others), rows, columns))
     else:
         rows = 1
         outer, inner = stage.split(others[0], factor=columns)

@@ -23,7 +23,7 @@ from tedsl.schedules.analysis.views import volume
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import bind_all
 from tedsl.schedules.knobs import pick
-from tedsl.schedules.loops import fused
+from tedsl.schedules.loops import Tiles, tile_loops
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -47,7 +47,7 @@ def turn(
     op: ComputeOp,
     everything: Sequence[TensorRead],
     across: tuple[Axis, TensorRead],
-) -> int:
+) -> Tiles:
     """Tile a pointwise kernel that transposes, and bind it to the grid.
 
     Args:
@@ -58,7 +58,7 @@ def turn(
         across: an axis, not the last one, and the read that is contiguous along it.
 
     Returns:
-        The elements of the tile.
+        The tiles.
     """
     runs = neighbours(op.axes, everything)
     place, last = run_of(runs, across[0]), len(runs) - 1
@@ -86,8 +86,7 @@ def turn(
     inner = list(reversed(down if short else along))
     lanes = [*sorted(n for n in tile if n not in inner), *inner]
     sizes = {**{n: tile[n] for n in lanes}, place: rows, last: columns}
-    tiled(stage, runs, sizes)
-    return prod(sizes.values())
+    return tiled(stage, runs, sizes)
 
 
 def _idle(extent: int | None, side: int) -> bool:
@@ -141,15 +140,12 @@ def taken(runs: Runs, order: Sequence[int], side: int) -> dict[int, int]:
     return found
 
 
-def tiled(stage: Stage, runs: Runs, tile: Mapping[int, int]) -> None:
+def tiled(stage: Stage, runs: Runs, sizes: Mapping[int, int]) -> Tiles:
     """Tiles with so many neighbours of some of the runs, the innermost lanes last, and the grid
     around them."""
-    loops = [fused(stage, run) for run in runs]
-    pieces = {n: stage.split(loops[n], factor=size) for n, size in tile.items()}
-    around = [axis for n, axis in enumerate(loops) if n not in pieces]
-    around += [pieces[n][0] for n in sorted(pieces)]
-    lanes = [inner for _, inner in pieces.values()]
-    stage.reorder(*around, *lanes)
+    tiles = Tiles(tuple(map(len, runs)), sizes)
+    around, lanes = tile_loops(stage, [axis for run in runs for axis in run], tiles)
     bind_all(stage, around)
     for lane in lanes:
         stage.vectorize(lane)
+    return tiles
