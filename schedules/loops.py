@@ -73,9 +73,9 @@ def fold_at_once(inner: Stage, stage: Stage, place: Axis) -> None:
     inner.compute_at(stage, place)
 
 
-def lay_in_order(stage: Stage, order: Sequence[int]) -> None:
-    """Store a stage with those of its dimensions, in that order."""
-    stage.transform_layout(lambda *i: tuple(i[n] for n in order))
+def lay_in_order(stage: Stage, order: Sequence[int]) -> Sequence[Axis]:
+    """Store a stage with those of its dimensions, in that order; returns its new axes."""
+    return stage.transform_layout(lambda *i: tuple(i[n] for n in order))
 
 
 def swap_axes(stage: Stage, one: int, other: int) -> None:

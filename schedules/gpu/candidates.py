@@ -30,6 +30,8 @@ def quickest(
     defaults; of equal ones the first.  Any other has to be so many times as quick where its
     prediction is `doubtful`."""
     names = (*group.inner, group.root)
+    if len(rules) == 1:
+        return rules[0]
 
     def times(trial: Schedule) -> list[float]:
         return [seconds_of(trial, group, rule, target) for rule in rules]

@@ -41,6 +41,7 @@ from tedsl.schedules.gpu.columns.columns import (
     read_twice,
     reduce_columns,
     turned_at_once,
+    window_rules,
 )
 from tedsl.schedules.gpu.columns.full_reductions import reduce_whole
 from tedsl.schedules.gpu.gemm.gemm import as_they_lie, contract, in_few_rows, product_of
@@ -129,7 +130,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         if read_twice(view, group) or turned_at_once(s, view, group, lane):
             reduce_rows(s, group, beside)
         elif few(s, view, group):
-            fold_few(s, group)
+            quickest(s, group, window_rules(view, group), target)(s, group)
         elif not online_columns(s, group):
             reduce_columns(s, group, beside)
     else:

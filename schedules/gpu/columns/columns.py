@@ -4,7 +4,7 @@ the reduced axis is split over programs, and partial results are combined by the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 from tedsl.expr.nodes import Axis, Binary, Expr, Unary
@@ -34,7 +34,7 @@ from tedsl.schedules.gpu.columns.sibling_sums import (
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, tile_grid
 from tedsl.schedules.knobs import pick
-from tedsl.schedules.loops import fused, fused_folds
+from tedsl.schedules.loops import fused, fused_folds, lay_in_order
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
@@ -177,13 +177,49 @@ def fold_few(s: Schedule, group: Group) -> None:
     again.
     """
     view = definitions(s)
-    stage, root = s[group.root], view[group.root]
+    lane = crossed_row(view, group)
+    if lane is not None and _strided(view, group, lane):
+        _one_each(s, group, _ones_last(view[group.root].axes)[-1])
+    elif lane is not None:
+        _in_tiles(s, group, lane)
+
+
+def window_rules(view: View, group: Group) -> tuple[Callable[[Schedule, Group], None], ...]:
+    """`fold_few`, and what may be quicker where the operand lies along another axis than the
+    results."""
+    lane, axes = crossed_row(view, group), long_axes(view[group.root].axes)
+    if lane is None or lane is axes[-1]:
+        return (fold_few,)
+    return (fold_few, in_both_orders, *([as_operand] if _strided(view, group, lane) else []))
+
+
+def as_operand(s: Schedule, group: Group) -> None:
+    """The same of windows at a stride, one by one along the axis along which their operand lies."""
+    lane = crossed_row(definitions(s), group)
+    if lane is not None:
+        _one_each(s, group, lane)
+
+
+def in_both_orders(s: Schedule, group: Group) -> None:
+    """The same in tiles, whose lanes lie as the operand does while they are summed."""
+    view = definitions(s)
     lane = crossed_row(view, group)
     if lane is None:
         return
-    if _strided(view, group, lane):
-        _one_each(s, group)
-        return
+    for name in group.inner:
+        own, known = view[name].axes, group.axes[name]
+        if is_reduction(view[name]):
+            order = sorted(range(len(own)), key=lambda n: known.get(own[n]) is lane)
+            made = lay_in_order(s[name], order)
+            group.axes[name] = {
+                new: known[own[n]] for new, n in zip(made, order, strict=True) if own[n] in known
+            }
+    _in_tiles(s, group, lane)
+
+
+def _in_tiles(s: Schedule, group: Group, lane: Axis) -> None:
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
     run = short_lanes(s, group, lane, _nbytes(view, group, lane))
     others = [a for a in root.axes if not among(a, run)]
     if len(run) == 1:
@@ -243,14 +279,18 @@ def _strided(view: View, group: Group, lane: Axis) -> bool:
     return True
 
 
-def _one_each(s: Schedule, group: Group) -> None:
-    """Windows whose elements are loaded one by one: neighbours to the threads of a warp, a result
-    for each, share the sectors of memory, which several results of a thread would not; and a flat
-    tile has no idle lanes."""
+def _one_each(s: Schedule, group: Group, lane: Axis) -> None:
+    """Windows whose elements are loaded one by one: neighbours along `lane` to the threads of a
+    warp, a result for each, share the sectors of memory, which several results of a thread would
+    not; and a flat tile has no idle lanes."""
     stage = s[group.root]
+    place = next(n for n, a in enumerate(definitions(s)[group.root].axes) if a is lane)
+
+    def ordered(i: Sequence[Axis]) -> list[Axis]:
+        return _ones_last([*i[:place], *i[place + 1 :], i[place]])
 
     def flat(*i: Axis) -> tuple[Expr, ...]:
-        first, *others = _ones_last(i)
+        first, *others = ordered(i)
         place: Expr = first
         for axis in others:
             place = place * (extent_of(axis) or 1) + axis
@@ -261,7 +301,7 @@ def _one_each(s: Schedule, group: Group) -> None:
     for name in folds:
         s[name].transform_layout(flat)
     tile = pick(s, f"{stage.name}.threads", (128, 256, 512), 256)
-    axes = _ones_last(definitions(s)[group.root].axes)
+    axes = ordered(definitions(s)[group.root].axes)
     stage.reorder(*axes)
     grid, inner = stage.split(fused(stage, axes), factor=tile)
     stage.bind(grid, "blockIdx.x")
