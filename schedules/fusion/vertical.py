@@ -239,8 +239,8 @@ def _stored(
     masked: bool,
 ) -> list[str]:
     """Epilogues: the pointwise stages, inlined or kept as tiles, that a contraction in a kernel of
-    its own, or a reduction whose results are read at shifted places, should store in place of its
-    accumulator.
+    its own, or a reduction whose results are narrower so or read at shifted places, should store in
+    place of its accumulator.
 
     Their consumer has row reductions or windows, so nothing can be fused with it; stored after its
     epilogue, the result is no wider, and is read by whoever read the epilogue.
@@ -251,12 +251,20 @@ def _stored(
         if group.root in outputs or not is_reduction(op):
             continue
         name = _epilogue(s, group.root, kept)
-        if contraction(op, masked) is None and (name is None or not _read_shifted(s, name)):
+        if contraction(op, masked) is None and not (
+            name is not None and (_narrower(s, name, op) or _read_shifted(s, name))
+        ):
             continue
         known = name is None or name in found or name in outputs
         if name is not None and not known and flip(s, f"{group.root}.epilogue", True):
             found.append(name)
     return found
+
+
+def _narrower(s: Schedule, name: str, op: ComputeOp) -> bool:
+    """True when the results of a stage are of fewer bytes than those that it reads of `op`."""
+    own = s.plan.stage(name).op.output_dtypes[0]
+    return own.nbytes < op.output_dtypes[0].nbytes
 
 
 def _read_shifted(s: Schedule, name: str) -> bool:
