@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import rule_cases as c
 from rule_cases import RuleCase
@@ -44,7 +46,7 @@ def test_each_rule_agrees(rule: str, stride: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(columns, "LEAST_WINDOWS", 0)
     asked: list[str] = []
 
-    def quickest(*given: object) -> object:
+    def quickest(*given: Any) -> object:
         asked.extend(each.__name__ for each in given[2])
         return getattr(columns, rule if rule in asked else "fold_few")
 
