@@ -34,11 +34,6 @@ class Tiles:
         return self.sizes.get(loop, 1) // max(1, prod(extents[place + 1 : end]))
 
 
-def tiles_of_two(rank: int, rows: int, columns: int) -> Tiles:
-    """Tiles of the last two of so many axes."""
-    return Tiles((1,) * rank, {rank - 2: rows, rank - 1: columns})
-
-
 def tile_loops(
     stage: Stage, axes: Sequence[Axis], tiles: Tiles
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

@@ -15,7 +15,7 @@ from tedsl.schedules.fusion.stacked import schedule_stacks
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.select import PROGRAM, little_idle
 from tedsl.schedules.knobs import pick
-from tedsl.schedules.loops import tile_loops, tiles_of_two
+from tedsl.schedules.loops import Tiles, tile_loops
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
 
@@ -42,7 +42,9 @@ def _schedule(s: Schedule, name: str, op: ComputeOp, axis: Axis, members: Sequen
     columns = pick(s, f"{name}.columns", (64, 128, 256, 512, 1024), wide, padded(last))
     if len(others) > 1:
         rows = pick(s, f"{name}.rows", (1, 2, 4, 8, 16), max(1, PROGRAM // columns))
-        around, lanes = tile_loops(stage, others, tiles_of_two(len(others), rows, columns))
+        count = len(others)
+        tiles = Tiles((1,) * count, {count - 2: rows, count - 1: columns})
+        around, lanes = tile_loops(stage, others, tiles)
     else:
         rows = 1
         outer, inner = stage.split(others[0], factor=columns)
