@@ -20,8 +20,7 @@ from tedsl.cost.estimate import Estimate, estimate
 from tedsl.cost.sampled_indices import layout
 from tedsl.devices import A100, B200, H100, H200, CpuDevice, GpuDevice
 from tedsl.errors import LowerError
-from tedsl.expr.nodes import Axis
-from tedsl.ir.nodes import Launch, TileAxis
+from tedsl.ir.nodes import Launch
 
 pytestmark = pytest.mark.uncompiled("looked at, not compiled")
 PROCESSOR = CpuDevice("test", 4, 512, 32, 170e9, 48 << 10, 2 << 20, 32 << 20, 40e9, 2.7e9)
@@ -49,16 +48,15 @@ def test_facts_by_name(target: str, name: str, found: GpuDevice) -> None:
 
 
 def test_layout_of_a_tile() -> None:
-    row, column = (TileAxis(Axis(name), extent) for name, extent in (("i", 8), ("j", 16)))
-    assert layout({row: 64, column: 1}, 0).elements == 128
-    assert layout({row: 64, column: 1}, 0).run == 16
-    assert layout({row: 16, column: 1}, 0).run == 128, "rows that follow each other are one run"
-    assert layout({row: 1, column: 64}, 0).run == 8
-    assert layout({row: 1, column: 1}, 0).elements == 23, "windows overlap"
-    assert layout({row: 65, column: 1}, 0).vector(2) == 2, "odd rows start anywhere"
-    assert layout({row: 64, column: 1}, 0).vector(2) == 16
-    assert layout({row: 64, column: 2}, 0).sectors(2) == 16, "every second element of two sectors"
-    assert layout({row: 64, column: 32}, 0).sectors(2) == 128, "a sector for each element"
+    assert layout([(64, 8), (1, 16)], 0).elements == 128
+    assert layout([(64, 8), (1, 16)], 0).run == 16
+    assert layout([(16, 8), (1, 16)], 0).run == 128, "rows that follow each other are one run"
+    assert layout([(1, 8), (64, 16)], 0).run == 8
+    assert layout([(1, 8), (1, 16)], 0).elements == 23, "windows overlap"
+    assert layout([(65, 8), (1, 16)], 0).vector(2) == 2, "odd rows start anywhere"
+    assert layout([(64, 8), (1, 16)], 0).vector(2) == 16
+    assert layout([(64, 8), (2, 16)], 0).sectors(2) == 16, "every second element of two sectors"
+    assert layout([(64, 8), (32, 16)], 0).sectors(2) == 128, "a sector for each element"
 
 
 @pytest.mark.parametrize(
