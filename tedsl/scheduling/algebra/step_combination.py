@@ -14,21 +14,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr import build
-from tedsl.expr.index_arith import constant, sub
+from tedsl.expr.index_arith import conjuncts, constant, sub
 from tedsl.expr.nodes import (
     Axis,
     Binary,
     BinaryOp,
+    Compare,
+    CompareOp,
     Const,
     Expr,
     Reduce,
     Reducer,
+    Select,
     TensorRead,
     Unary,
     UnaryOp,
     Var,
 )
-from tedsl.expr.visit import rewrite, rewrite_down, substitute, walk
+from tedsl.expr.visit import rewrite, rewrite_down, structural_equal, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.algebra.associativity import (
@@ -194,6 +197,7 @@ def _proved(
         case _:
             pass
     zeros = tuple(build.const(0, each.dtype) for each in before)
+    combine, nothing = _without_rest(before, after, combine)
     reducer = Reducer(f"{scan.name}.step", before, after, combine, zeros)
     result = combines_in_any_order(reducer, terms)
     if result.verdict is not Verdict.PROVED:
@@ -204,4 +208,26 @@ def _proved(
         identity = kept_identity(reducer) if keeps_one(reducer) else real_identity(reducer)
     if identity is None:
         return "no element is known that leaves all others as they are"
+    if nothing is not None and not all(map(structural_equal, nothing, identity)):
+        return "a step leaves out a term that is not the one which changes nothing"
     return Combination(replace(reducer, identity=identity), terms)
+
+
+def _without_rest(
+    before: Sequence[Var], after: Sequence[Var], combine: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...] | None]:
+    """The combination without a case of its own for terms that change nothing, and these terms
+    (`counterexamples.with_rest` makes such a case): a if b = e else a . b --> a . b."""
+    tests = conjuncts(combine[0].condition) if isinstance(combine[0], Select) else ()
+    nothing = {t.a: t.b for t in tests if isinstance(t, Compare) and t.op is CompareOp.EQ}
+    constants = all(isinstance(value, Const) for value in nothing.values())
+    if not constants or nothing.keys() != {*after} or len(tests) != len(after):
+        return combine, None
+    inner = list[Expr]()
+    for state, value in zip(before, combine, strict=True):
+        if not isinstance(value, Select) or value.a is not state:
+            return combine, None
+        if not structural_equal(value.condition, combine[0].condition):
+            return combine, None
+        inner.append(value.b)
+    return tuple(inner), tuple(nothing[term] for term in after)
