@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import scans
 from lowering import agrees
 from refusals import refused
 
 import tedsl as te
+from tedsl.expr.nodes import Unary, UnaryOp
+from tedsl.expr.visit import walk
 from tedsl.scheduling.algebra.step_combination import combination
 from tedsl.scheduling.trace.replay import replay
-from tedsl.tensor.tensor import ScanOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ScanOp, Tensor
 
 ROWS, COLUMNS = 37, 3
 Step = Callable[[te.Expr, te.Expr], te.Expr]
@@ -70,6 +73,22 @@ def test_blocks_of_blocks(name: str) -> None:
     s.associative_scan(s["run.before"], 3)
     s.associative_scan(s["run.before.before"])
     assert agrees(s, targets=("cpu",))
+
+
+def test_logarithms_of_sums_are_sums_beside_their_largest_term() -> None:
+    """No logarithm is taken but of what is stored, and infinite terms give no NaN."""
+    s = running(STEPS["sum of logarithms"][0])
+    s.associative_scan(s["run"], 8)
+    (fold,) = (stage.op for stage in s.stages if stage.name == "run.prefix")
+    assert isinstance(fold, ComputeOp) and len(fold.bodies) == 2
+    assert not any(
+        isinstance(n, Unary) and n.op is UnaryOp.LOG1P for n in walk(*s["run.total"].op.bodies)
+    )
+    x = np.full((ROWS, COLUMNS), -np.inf, np.float32)
+    x[5:, 0], x[7, 1], x[9:12, 2] = 1.0, np.inf, 2.0
+    with np.errstate(all="ignore"):
+        expected = np.logaddexp.accumulate(x.astype(np.float64)) + 1
+    np.testing.assert_allclose(te.build(s, "cpu")(x), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("block", [None, 4])

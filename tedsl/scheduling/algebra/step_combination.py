@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.index_arith import conjuncts, constant, sub
 from tedsl.expr.nodes import (
@@ -31,7 +32,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.visit import rewrite, rewrite_down, structural_equal, substitute, walk
+from tedsl.expr.visit import reads, rewrite, rewrite_down, structural_equal, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.algebra.associativity import (
@@ -48,14 +49,21 @@ from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 # Ways to tell which term belongs to which state that are tried.
 MOST_ORDERS = 24
+# Bytes of a float that holds sums of as many exponentials as there are steps.
+WIDE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """`states[t] = reducer(states[t - 1], terms[t])`; the terms are over the axes of the scan."""
+    """`states[t] = reducer(states[t - 1], terms[t])`; the terms are over the axes of the scan.
+
+    Logarithms of sums of exponentials are `summed` instead (`scaled_sums`), (x, 1) for a term x,
+    and m + log(s) for what it comes to.
+    """
 
     reducer: Reducer
     terms: tuple[Expr, ...]
+    summed: bool = False
 
 
 def combination(scan: ScanOp) -> Combination | str:
@@ -71,6 +79,30 @@ def combination(scan: ScanOp) -> Combination | str:
     if isinstance(opened, str):
         return opened
     return _combined(scan, tuple(map(_added, opened)), before)
+
+
+def scaled_sums(dtype: DType) -> Reducer:
+    """Sums of exponentials, each as the largest exponent m and the sum s over exp(m): (m, s) stands
+    for s exp(m), and one more exponent x is (x, 1).
+
+    (m, s) . (n, t) = (m, s + t exp(n - m)) if m >= n: one exponential where the logarithm of a sum
+    takes one of each.
+    """
+    before = Var("largest0", dtype), Var("sum0", dtype)
+    after = Var("largest1", dtype), Var("sum1", dtype)
+    start = build.const(-math.inf, dtype), build.const(0, dtype)
+    return Reducer("scaled_sums", before, after, _scaled(before, after), start)
+
+
+def _scaled(before: Sequence[Var], after: Sequence[Var]) -> tuple[Expr, ...]:
+    """The combination of `scaled_sums`; equal exponents may be infinite."""
+    (m, s), (n, t) = before, after
+    distance = Unary(UnaryOp.ABS, Binary(BinaryOp.SUB, m, n))
+    ratio = Unary(UnaryOp.EXP, Unary(UnaryOp.NEG, distance))
+    e = Select(Compare(CompareOp.EQ, m, n), build.const(1, m.dtype), ratio)
+    first = Binary(BinaryOp.ADD, s, Binary(BinaryOp.MUL, t, e))
+    second = Binary(BinaryOp.ADD, Binary(BinaryOp.MUL, s, e), t)
+    return Binary(BinaryOp.MAX, m, n), Select(Compare(CompareOp.GE, m, n), first, second)
 
 
 def _values(scan: ScanOp) -> tuple[Expr, ...] | str:
@@ -114,11 +146,12 @@ def _opened(scan: ScanOp, values: Sequence[Expr], before: Sequence[Var]) -> tupl
 
 
 def _added(value: Expr) -> Expr:
-    """Differences as sums: a - b = a + -b."""
+    """Differences as sums: a - b = a + -b; indices are left as they are."""
+    indices = {node for read in reads(value) for node in walk(*read.indices)}
 
     def sum_of(node: Expr) -> Expr | None:
         match node:
-            case Binary(op=BinaryOp.SUB, a=a, b=b) if not b.dtype.is_bool:
+            case Binary(op=BinaryOp.SUB, a=a, b=b) if node not in indices and not b.dtype.is_bool:
                 return Binary(BinaryOp.ADD, a, Unary(UnaryOp.NEG, b))
             case _:
                 return None
@@ -194,6 +227,10 @@ def _proved(
     match combine:
         case (Binary(op=op, a=a, b=b),) if op in KNOWN and {a, b} == {before[0], after[0]}:
             return Combination(simple_reducer(op, before[0].dtype), terms)
+        case (Binary(), Select()) if before[0].dtype is before[1].dtype and all(
+            map(structural_equal, combine, _scaled(before, after))
+        ):
+            return Combination(scaled_sums(before[0].dtype), terms)
         case _:
             pass
     zeros = tuple(build.const(0, each.dtype) for each in before)
@@ -210,7 +247,8 @@ def _proved(
         return "no element is known that leaves all others as they are"
     if nothing is not None and not all(map(structural_equal, nothing, identity)):
         return "a step leaves out a term that is not the one which changes nothing"
-    return Combination(replace(reducer, identity=identity), terms)
+    summed = adds_exponentials(reducer) and before[0].dtype.nbytes >= WIDE
+    return Combination(replace(reducer, identity=identity), terms, summed)
 
 
 def _without_rest(

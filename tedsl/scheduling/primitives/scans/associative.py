@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from tedsl.expr.build import const
 from tedsl.expr.index_arith import (
     add,
     as_index,
@@ -19,14 +20,27 @@ from tedsl.expr.index_arith import (
     mul,
     sub,
 )
-from tedsl.expr.nodes import Axis, Const, Expr, IfThenElse, Reduce, Reducer, TensorRead, Var
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Reduce,
+    Reducer,
+    TensorRead,
+    Unary,
+    UnaryOp,
+    Var,
+)
 from tedsl.expr.visit import axes_of, structural_equal, substitute
 from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.algebra.counterexamples import with_rest
-from tedsl.scheduling.algebra.step_combination import Combination, combination
+from tedsl.scheduling.algebra.step_combination import Combination, combination, scaled_sums
 from tedsl.scheduling.plan import At, Plan, StagePlan, by_itself
 from tedsl.scheduling.plan.copies import stage_name
 from tedsl.scheduling.plan.graph import (
@@ -168,10 +182,21 @@ class _Steps:
     offset: int
     sizes: tuple[Expr, ...]
     place: int
+    summed: bool = False
 
     @staticmethod
     def of(op: ScanOp, found: Combination, place: int) -> _Steps:
         """The given row is the first term, where it is not the identity, or the only row."""
+        steps = _Steps._of_states(op, found, place)
+        if not found.summed:
+            return steps
+        (term,) = steps.terms
+        sums = scaled_sums(term.dtype)
+        return replace(steps, reducer=sums, terms=(term, const(1, term.dtype)), summed=True)
+
+    @staticmethod
+    def _of_states(op: ScanOp, found: Combination, place: int) -> _Steps:
+        """The terms and their combination as the states are."""
         rows = op.output_shapes[0][0]
         sizes = op.output_shapes[0][1:]
         reducer, time = found.reducer, op.axes[0]
@@ -225,10 +250,15 @@ class _Steps:
         if self.offset:
             t = sub(t, 1)
         found = tuple(_simpler(each, about) for each in element(_simpler(t, about), beside))
+        start = self.reducer.identity
+        if self.summed:
+            largest, total = found
+            found = (Binary(BinaryOp.ADD, largest, Unary(UnaryOp.LOG, total)),)
+            start = start[:1]
         if not self.offset or prove(less(as_index(0), indices[0]), Facts.EMPTY):
             return found
         test = less(indices[0], 1)
-        pairs = zip(self.reducer.identity, found, strict=True)
+        pairs = zip(start, found, strict=True)
         return tuple(IfThenElse(test, start, row) for start, row in pairs)
 
     def _with(self, step: Expr, beside: tuple[Expr, ...]) -> tuple[Any, ...]:
