@@ -27,6 +27,7 @@ from tedsl.cost.register_pressure import (
     uses_groups,
     uses_matrix_units,
 )
+from tedsl.cost.running_folds import count_combinations
 from tedsl.cost.sampled_indices import Values
 from tedsl.cost.split_products import PRODUCTS, is_split, stands
 from tedsl.cost.statement_list import Leaf, Nest, nest_of
@@ -152,7 +153,12 @@ def estimate_kernel(
     warps = func.launch.warps
     mover = Mover(nest, facts.sms)
     counted = [(leaf, _operations(leaf, warps * THREADS)) for leaf in nest.leaves]
-    moves = [m for leaf, found in counted for m in mover.moves(leaf, found)]
+    moves = list[Move]()
+    for leaf, found in counted:
+        own = mover.moves(leaf, found)
+        moves += own
+        if isinstance(leaf.stmt, Accumulate) and leaf.stmt.along is not None:
+            count_combinations(leaf.stmt, found, own, warps)
     figures = held(nest, moves, warps, facts)
     model = _Model(nest, counted, moves, mover, figures, warps, facts, weights, slots)
     return model.estimate(resident)

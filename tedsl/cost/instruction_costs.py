@@ -83,12 +83,22 @@ _DIVISIONS = frozenset((BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV,
 
 
 @dataclass(slots=True)
+class Combining:
+    """Instructions that combining each element of a tile once takes (see `Operations`)."""
+
+    plain: float = 0.0
+    special: float = 0.0
+    wide: float = 0.0
+
+
+@dataclass(slots=True)
 class Operations:
     """What one run of a statement takes, in elements: each node counts the points it depends on.
 
     `plain` are instructions of the ordinary units, `special` of the special function units, `wide`
     those on 64-bit floats; `flops` are operations on floats; `values` the elements of each value
-    that is computed or loaded, for registers.
+    that is computed or loaded, for registers; `combining` is what combining each element once takes
+    of all that.
     """
 
     plain: float = 0.0
@@ -99,6 +109,7 @@ class Operations:
     values: list[tuple[int, DType]] = field(default_factory=list[tuple[int, DType]])
     folded: int = 0
     results: int = 1
+    combining: Combining = field(default_factory=Combining)
 
 
 def operations(
@@ -119,10 +130,16 @@ def operations(
         counter.visit(expr)
     if isinstance(stmt, Accumulate):
         points = math.prod(t.extent for t in axes)
-        combine = sum(not _is_leaf(node) for node in walk(*stmt.reducer.combine))
+        combine = [node for node in walk(*stmt.reducer.combine) if not _is_leaf(node)]
+        once = found.combining
+        for node in combine:
+            plain, special = (_cpu_cost(node), 0.0) if cpu else _cost(node)
+            _add(once, node.dtype, plain * max(points, least), special * max(points, least))
+        found.plain += once.plain
+        found.special += once.special
+        found.wide += once.wide
         flops = stmt.reducer.combine[0].dtype.is_float
-        _add(found, stmt.reducer.combine[0].dtype, float(combine) * max(points, least), 0.0)
-        found.flops += combine * points if flops else 0
+        found.flops += len(combine) * points if flops else 0
         kept = 0
         for index in stmt.indices:
             kept |= counter.mask(index)
@@ -243,7 +260,7 @@ class _Counter:
             self.found.flops += size
 
 
-def _add(found: Operations, dtype: DType, plain: float, special: float) -> None:
+def _add(found: Operations | Combining, dtype: DType, plain: float, special: float) -> None:
     if dtype is DType.float64:
         found.wide += plain + 8 * special
     else:
