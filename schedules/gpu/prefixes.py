@@ -9,6 +9,7 @@ blocks where one tile cannot hold all steps or there are too few of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tedsl.cost.devices import Weights
 from tedsl.dtypes import DType
@@ -27,6 +28,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import View, definitions, extent_of, volume
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.candidates import quickest
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import lay_in_order
@@ -34,11 +36,13 @@ from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import readers
+from tedsl.target import Target
 from tedsl.tensor.scan_body import body_of
 from tedsl.tensor.tensor import ComputeOp, ScanOp
 
-# Steps that one tile holds, where they lie along rows in memory and where they cross them; and
-# those of a block, where a tile does not hold all.
+# Steps that one tile holds, where they lie along rows in memory and where they cross them (where
+# these are short, as many elements as along a row); and those of a block, where a tile does not
+# hold all.
 ALONG, ACROSS = 8192, 512
 BLOCK_ALONG, BLOCK_ACROSS = 2048, 128
 BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -47,6 +51,8 @@ TILE, LINE = 4096, 128
 # Elements of a tile for each warp, and of one that crosses rows: there a warp combines what all
 # others found in rows of their own, for each of its elements.
 EACH, EACH_ACROSS = 512, 2048
+# How many times fewer rows or columns the smaller tiles have.
+FEWER = (4, 16)
 # How often a prefix across rows combines each element, but for the other warps: for the total of a
 # block, in a thread, in its warp, and with what lies before the block.
 COMBINED = 4
@@ -69,11 +75,9 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     crossed = place < len(op.axes) - 1
     rows = extent_of(op.axes[0])
     steps = None if rows is None else max(1, rows - 1)  # a given row may be no term
-    most, usual = (ACROSS, BLOCK_ACROSS) if crossed else (ALONG, BLOCK_ALONG)
+    columns = (padded(extent_of(op.axes[-1])) or ALONG) if crossed else 1
+    most, usual = max(ACROSS, ALONG // columns), max(BLOCK_ACROSS, BLOCK_ALONG // columns)
     whole = steps is not None and steps <= most
-    if whole and steps is not None and not crossed and steps > usual:
-        beside = volume(op.axes[1:])
-        whole = beside is None or 2 * beside >= gpu_of(s).sms
     if crossed and steps and _quicker_in_order(s, op, steps, steps if whole else usual):
         return False
     choices = [n for n in BLOCKS if n <= 2 * usual and (steps is None or n < steps)]
@@ -134,28 +138,63 @@ def running(view: View, group: Group) -> Axis | None:
     return found.pop() if len(found) == 1 else None
 
 
-def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The rule by which a program has all steps of so many rows or columns `beside` one another."""
+
+    beside: int
+    warps: int
+
+    def __call__(self, s: Schedule, group: Group) -> None:
+        _scan_tiles(s, group, self)
+
+
+def scan_tiles(s: Schedule, group: Group, target: Target) -> None:
     """A tile of steps, and of what lies beside them in memory, for each program."""
+    tiles = _tiles(s, group)
+    known = volume(definitions(s)[group.root].axes) is not None
+    usual = quickest(s, group, tiles, target) if known and len(tiles) > 1 else tiles[0]
+    usual(s, group)
+
+
+def _tiles(s: Schedule, group: Group) -> list[Tile]:
+    """The usual tile, one of other warps, and smaller ones: a warp combines what each of the others
+    came to, and few programs leave processors idle."""
+    view, axes = definitions(s), definitions(s)[group.root].axes
+    along, steps = running(view, group), _steps(s, group)
+    others = [axis for axis in axes if axis is not along]
+    crossed = axes[-1] is not along
+    usual, each = max(1, TILE // steps), EACH_ACROSS if crossed else EACH
+    if crossed:
+        usual = max(usual, LINE // max(body.dtype.nbytes for body in view[group.root].bodies))
+    usual = min(usual, 64, padded(extent_of(others[-1])) or 64) if others else 1
+    less = EACH if crossed else 2 * EACH
+    sizes = [(usual, each), (usual, 2 * EACH), *((-(-usual // n), less) for n in FEWER)]
+    return list(dict.fromkeys(Tile(n, min(16, max(1, steps * n // m))) for n, m in sizes))
+
+
+def _steps(s: Schedule, group: Group) -> int:
+    folds = [name for name in group.inner if is_reduction(definitions(s)[name])]
+    return pow2_at_least(max(extent_of(reduce_axes(s[name])[0]) or 1 for name in folds))
+
+
+def _scan_tiles(s: Schedule, group: Group, tile: Tile) -> None:
     root, view = s[group.root], definitions(s)
+    along, steps = running(view, group), _steps(s, group)
+    assert along is not None  # as the folds of the group are running ones
     folds = [name for name in group.inner if is_reduction(view[name])]
     for name in reversed(group.inner):
         if name not in folds:
             s[name].compute_inline()
-    length = max(extent_of(reduce_axes(s[name])[0]) or 1 for name in folds)
-    steps = pow2_at_least(length)
     axes = view[group.root].axes
     others = [axis for axis in axes if axis is not along]
-    inner, beside, each = [(along, steps)], 1, EACH
+    inner, beside = [(along, steps)], 1
     if others:
-        partner = others[-1]
-        crossed = axes[-1] is not along
-        nbytes = max(body.dtype.nbytes for body in view[group.root].bodies)
-        room = max(1, TILE // steps)
-        usual, most = max(room, LINE // nbytes) if crossed else room, padded(extent_of(partner))
-        beside = pick(s, f"{group.root}.beside", (1, 2, 4, 8, 16, 32, 64), min(usual, 64), most)
-        pair = (partner, beside)
-        inner = [*inner, pair] if crossed else [pair, *inner]
-        each = EACH_ACROSS if crossed else EACH
+        most = padded(extent_of(others[-1]))
+        choices = (1, 2, 4, 8, 16, 32, 64)
+        beside = pick(s, f"{group.root}.beside", choices, tile.beside, most)
+        pair = (others[-1], beside)
+        inner = [*inner, pair] if axes[-1] is not along else [pair, *inner]
     outers, lanes = dict[Axis, Axis](), list[Axis]()
     for axis, size in inner:
         outers[axis], lane = root.split(axis, factor=size)
@@ -171,9 +210,9 @@ def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
         fold.compute_at(root, grid)
         for axis in (*fold.op.axis, *reduce_axes(fold)):
             fold.vectorize(axis)
-    tile = steps * beside
-    warps = min(16, max(1, tile // each))
-    root.launch(num_warps=pick_warps(s, root, (1, 2, 4, 8, 16), warps, tile))
+    warps = max(1, tile.warps * beside // tile.beside)
+    choices = (1, 2, 4, 8, 16)
+    root.launch(num_warps=pick_warps(s, root, choices, min(16, warps), steps * beside))
 
 
 def _in_order_of(fold: Stage, axes: Sequence[Axis], known: Mapping[Axis, Axis]) -> None:

@@ -111,8 +111,8 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         schedule_group(s, expose_epilogue(s, group), target, beside)
     elif group.pairs:
         fold_of_pairs(s, group)
-    elif (steps := running(view, group)) is not None:
-        scan_tiles(s, group, steps)
+    elif running(view, group) is not None:
+        scan_tiles(s, group, target)
     elif (parts := few_parts(s, view, group)) > 1:
         partial = split_few(s, group, parts)
         partial.apart = one_launch(s, group.root)
