@@ -91,3 +91,34 @@ def test_costly_steps_of_many_columns_run_in_order(
     s = default_schedule(te.scan(first, step, state, name="total"), "cuda:sm_90")
     assert not s.fallbacks
     assert in_order == all("prefix" not in stage.name for stage in s.stages)
+
+
+def sums(steps: int, columns: int | None = None) -> te.Tensor:
+    """Running sums of one row, or down columns."""
+    shape = (steps,) if columns is None else (steps, columns)
+    x, state = te.placeholder(shape, name="x"), te.placeholder(shape, name="S")
+    first = te.compute((1, *shape[1:]), lambda t, *i: x[(0, *i)], name="first")
+    step = te.compute(shape, lambda t, *i: state[(t - 1, *i)] + x[(t, *i)], name="step")
+    made = te.scan(first, step, state, name="run")
+    assert isinstance(made, te.Tensor)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("steps", "columns", "kernels"),
+    [(8192, None, 1), (7_602_176, None, 3), (100_000_000, None, 5), (3000, 2, 1), (1 << 20, 2, 3)],
+)
+def test_a_tile_holds_all_totals_where_it_can(
+    steps: int, columns: int | None, kernels: int
+) -> None:
+    """Those of the blocks of 7.6 million steps, too; short rows count as parts of a long one."""
+    s = default_schedule(sums(steps, columns), "cuda:sm_90")
+    assert not s.fallbacks
+    assert len(te.explain(s, target="cuda:sm_90").kernels) == kernels
+
+
+def test_columns_of_few_programs_are_divided() -> None:
+    """44 columns of 512 steps were one program, of 17 us by the model: 4 us."""
+    s = default_schedule(sums(512, 44), "cuda:sm_90")
+    (kernel,) = te.explain(s, target="cuda:sm_90").kernels
+    assert kernel.seconds < 6e-6
