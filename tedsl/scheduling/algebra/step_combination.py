@@ -256,7 +256,10 @@ def _without_rest(
 ) -> tuple[tuple[Expr, ...], tuple[Expr, ...] | None]:
     """The combination without a case of its own for terms that change nothing, and these terms
     (`counterexamples.with_rest` makes such a case): a if b = e else a . b --> a . b."""
-    tests = conjuncts(combine[0].condition) if isinstance(combine[0], Select) else ()
+    first = combine[0]
+    if not isinstance(first, Select):
+        return combine, None
+    tests = conjuncts(first.condition)
     nothing = {t.a: t.b for t in tests if isinstance(t, Compare) and t.op is CompareOp.EQ}
     constants = all(isinstance(value, Const) for value in nothing.values())
     if not constants or nothing.keys() != {*after} or len(tests) != len(after):
@@ -265,7 +268,7 @@ def _without_rest(
     for state, value in zip(before, combine, strict=True):
         if not isinstance(value, Select) or value.a is not state:
             return combine, None
-        if not structural_equal(value.condition, combine[0].condition):
+        if not structural_equal(value.condition, first.condition):
             return combine, None
         inner.append(value.b)
     return tuple(inner), tuple(nothing[term] for term in after)
