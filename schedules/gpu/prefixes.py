@@ -170,6 +170,7 @@ def _tiles(s: Schedule, group: Group) -> list[Tile]:
     usual = min(usual, 64, padded(extent_of(others[-1])) or 64) if others else 1
     less = EACH if crossed else 2 * EACH
     sizes = [(usual, each), (usual, 2 * EACH), *((-(-usual // n), less) for n in FEWER)]
+    sizes.append((-(-usual // FEWER[-1]), 4 * EACH))
     return list(dict.fromkeys(Tile(n, min(16, max(1, steps * n // m))) for n, m in sizes))
 
 
