@@ -27,6 +27,9 @@ Digits: TypeAlias = tuple[tuple[int, int], ...]
 distance; then the same of the next larger step."""
 WAVE = 1024
 """Programs that are looked at to see what neighbours share."""
+FIRST_LINE, LANES = 128, 32
+"""Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
+sm_100; and threads of a warp, which ask for some together."""
 WALKED = 4096
 """Iterations of a loop that are looked at where it does not step evenly."""
 
@@ -47,6 +50,8 @@ class Move:
         first: the address of the first element, in elements.
         pattern: equal for accesses whose addresses differ by a constant.
         scattered: True when an index was read from memory.
+        crossed: lines that a warp asks for at once where the only axis of a tile steps unevenly;
+            0 for others.
     """
 
     buffer: Buffer
@@ -63,6 +68,7 @@ class Move:
     first: int
     pattern: bytes
     scattered: bool
+    crossed: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -223,10 +229,14 @@ class Probe:
         steps = [int(a) - base for a in at[1 : self.rows]]
         divided = any(is_division(node) for node in walk(*indices))
         tiles: list[Digits] = []
+        crossed, single = 0, sum(tile.extent > 1 for tile in self.tile) == 1
         for tile, step in zip(self.tile, steps, strict=False):
             if divided and tile.extent > 2 and any(tile.axis in axes_of(i) for i in indices):
                 walked = self._walked(buffer, indices, tile.axis, tile.extent)
                 tiles.append(digits(walked, tile.extent))
+                if single and len(tiles[-1]) > 1:
+                    near = walked[:LANES] * buffer.dtype.nbytes // FIRST_LINE
+                    crossed = len(np.unique(near))
             else:
                 tiles.append(((step, tile.extent),))
         moving, times, different = self._along_loops(steps[len(self.tile) :])
@@ -245,6 +255,7 @@ class Probe:
             base,
             (at - base).tobytes(),
             any(isinstance(node, Load) for node in walk(*indices)),
+            crossed,
         )
 
     def steps(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, list[int], list[Digits]]:

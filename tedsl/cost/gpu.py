@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tedsl.cost.accesses import Move, Mover
+from tedsl.cost.accesses import FIRST_LINE, Move, Mover
 from tedsl.cost.devices import Weights
 from tedsl.cost.dram_traffic import MASKED, QUICK, Traffic, total, traffic_of
 from tedsl.cost.instruction_costs import Operations, divisions, operations
@@ -51,9 +51,6 @@ BANKS, SINGLE, CROSSED = 32, 4, 4
 back what lies across the rows that groups of warps multiply."""
 NEIGHBOURS = 8
 """Elements that a thread loads in one access, and folds by itself, at most."""
-FIRST_LINE = 128
-"""Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
-sm_100."""
 
 
 @dataclass(slots=True)
@@ -398,7 +395,8 @@ class _Model:
         )
         held_by_thread = max(1, move.layout.elements // (self.warps * THREADS))
         parts = max(1.0, min(widest, held_by_thread) / at_once)
-        return min(move.moved / FIRST_LINE * parts, max(1.0, move.layout.elements / at_once))
+        usual = min(move.moved / FIRST_LINE * parts, max(1.0, move.layout.elements / at_once))
+        return max(usual, move.layout.elements / at_once / THREADS * move.crossed)
 
     def _let_through(self, move: Move) -> float:
         """The share of an access that its mask leaves; into shared memory go zeros for the rest."""
