@@ -131,13 +131,13 @@ def _is_weighed(knob: Knob, names: Sequence[str]) -> bool:
     owner, _, last = knob.name.rpartition(".")
     if not f"{owner}.".startswith(tuple(f"{name}." for name in names)):
         return False
-    return last in WEIGHED or (last.startswith(TURNED) and knob.chosen is False)
+    return last in WEIGHED or last.startswith(TURNED)
 
 
 def _others(knob: Knob) -> tuple[object, ...]:
-    """What is tried in place of a choice, as long as the time falls: the other, or larger ones."""
+    """What is tried in place of a choice, as long as the time falls: larger ones, or what is off."""
     if isinstance(knob.chosen, bool):
-        return (not knob.chosen,)
+        return () if knob.chosen else (True,)
     return knob.choices[knob.choices.index(knob.chosen) + 1 :]
 
 

@@ -364,7 +364,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     skew = _skew(s, view, group, nest) if pieces and each == 1 else None
     block = _piece(s, nest, each, most, skew) if pieces else 1
     count = blocks(longest, block)
-    usual = 3 if _loose_again(nest) and skew is None else 1
+    usual = 3 if _loose_again(s, nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, count if pieces else 1)
     run = run_of(view[ends[0]]) if once else longest
     own = Piece(block, in_one_access(run, nest.shape.nbytes), ahead, skew)
@@ -466,16 +466,22 @@ def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) 
         default = 8192 if nest.columns else 4096
     elif skew is not None:
         default = 4096
-    elif _loose_again(nest):
+    elif _loose_again(s, nest):
         default = 512
     sizes = (16, 32, 64, 128, 256) if many else (512, 1024, 2048, 4096, 8192)
     return pick(s, f"{nest.stage.name}.block", sizes, default, min(most, MAX_TILE // rows))
 
 
-def _loose_again(nest: _Rows) -> bool:
-    """True for unaligned rows that are read again: in small pieces, some of them in flight."""
+def _loose_again(s: Schedule, nest: _Rows) -> bool:
+    """True for unaligned rows that are read again: in small pieces, some of them in flight.  Rows
+    of several runs in memory (a channel of all images) are not: what each thread copies by itself
+    takes longer than its loads (886 us on an H200, 359 in larger pieces, none in flight)."""
     known = nest.shape.length is not None and nest.crossed is None
-    return known and not nest.shape.aligned and bool(nest.columns)
+    if not known or nest.shape.aligned or not nest.columns:
+        return False
+    found = reads(*definitions(s)[nest.stage.name].bodies)
+    walked = [read for read in found if nest.columns[-1] in axes_of(*read.indices)]
+    return len(neighbours(nest.columns, walked)) == 1
 
 
 def _longest(groups: Sequence[Sequence[Axis]]) -> int | None:
