@@ -135,7 +135,7 @@ def _is_weighed(knob: Knob, names: Sequence[str]) -> bool:
 
 
 def _others(knob: Knob) -> tuple[object, ...]:
-    """What is tried in place of a choice, as long as the time falls: larger ones, or what is off."""
+    """What is tried in place of a choice, as long as the time falls: larger numbers, or yes."""
     if isinstance(knob.chosen, bool):
         return () if knob.chosen else (True,)
     return knob.choices[knob.choices.index(knob.chosen) + 1 :]

@@ -14,11 +14,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tedsl.cost.instruction_costs import Operations, is_division
+from tedsl.cost.instruction_costs import Operations, divisions, is_division
 from tedsl.cost.sampled_indices import Layout, Points, Values, layout, row_major
 from tedsl.cost.statement_list import Leaf, Nest
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of, walk
+from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
 
@@ -79,6 +80,22 @@ class Move:
     def moved(self) -> int:
         """Bytes of one run, whole sectors of 32."""
         return self.layout.sectors(self.buffer.dtype.nbytes) * 32
+
+    @property
+    def at_once(self) -> int:
+        """Elements that one thread moves at once."""
+        return self.layout.vector(self.buffer.dtype.nbytes) // self.buffer.dtype.nbytes
+
+    def divisions(self, seen: set[Expr]) -> float:
+        """Instructions of one run for the divisions in the indices, but for those that were `seen`;
+        those that stay the same in each turn of the innermost loops are computed before them."""
+        axes = tile_axes(self.leaf.stmt)
+        lanes = 1
+        if self.along >= 0:
+            lanes = min(LANES, max(1, axes[self.along].extent // self.at_once))
+        _, places = collapse(self.buffer.shape, self.indices)
+        turns = [loop.loop.axis for loop in self.leaf.turns]
+        return divisions(places, axes, self.along, turns, seen, lanes)
 
 
 class Mover:

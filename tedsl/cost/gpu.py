@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tedsl.cost.accesses import FIRST_LINE, Move, Mover
 from tedsl.cost.devices import Weights
 from tedsl.cost.dram_traffic import MASKED, QUICK, Traffic, total, traffic_of
-from tedsl.cost.instruction_costs import Operations, divisions, operations
+from tedsl.cost.instruction_costs import Operations, operations
 from tedsl.cost.l2_sharing import asked
 from tedsl.cost.register_pressure import (
     THREADS,
@@ -35,7 +35,6 @@ from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr
 from tedsl.expr.visit import walk
-from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Load, Scope, Store
 from tedsl.ir.visit import tile_axes
 
@@ -318,7 +317,6 @@ class _Model:
         moves = self.by_leaf.get(leaf.place, [])
         count = found.plain + found.special
         share = leaf.times or 1.0
-        axes, turns = tile_axes(leaf.stmt), [loop.loop.axis for loop in leaf.turns]
         seen = set[Expr]()
         for move in moves:
             if move in self.again:
@@ -327,8 +325,7 @@ class _Model:
             if not move.staged:
                 vector = move.layout.vector(move.buffer.dtype.nbytes)
                 count += 2 * runs * max(move.nbytes / vector, self.warps * THREADS)
-                _, places = collapse(move.buffer.shape, move.indices)
-                count += runs * divisions(places, axes, move.along, turns, seen, THREADS)
+                count += runs * move.divisions(seen)
                 unit.first += runs * self._lines(move) * self._let_through(move)
             unit.memory += self.asked[move] / share / LINE
         unit.issue = count / THREADS / 4

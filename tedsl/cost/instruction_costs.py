@@ -167,11 +167,11 @@ def divisions(
     Args:
         indices: of the access.
         axes: of its tile.
-        along: the axis along which `lanes` have neighbours, as a number of axes from outside: each
-            of them computes what depends on other axes alone.
+        along: the axis along which so many `lanes` of a warp have neighbours, as a number of axes
+            from outside: each of them computes what depends on other axes alone.
         turns: the axes of the loops that run it.
         seen: divisions of the statement that were counted before; those of this access are added.
-        lanes: threads of a warp.
+        lanes: how many those are.
     """
     count = 0.0
     for node in walk(*indices):
