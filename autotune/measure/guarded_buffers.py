@@ -173,8 +173,9 @@ class HostArena:
         return complaint(name, shape, first, count, got[first], wanted.values[first])
 
     def checksum(self, guarded: Guarded) -> int:
-        words = guarded.raw[: guarded.raw.size // 8 * 8].view(np.uint64)
-        return int(np.sum(words, dtype=np.uint64)) + int(guarded.raw[-8:].sum())
+        whole = guarded.raw.size // 8 * 8
+        words = guarded.raw[:whole].view(np.uint64)
+        return int(np.sum(words, dtype=np.uint64)) + int(guarded.raw[whole:].sum())
 
     def intact(self, guarded: Guarded) -> bool:
         zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])

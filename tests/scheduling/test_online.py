@@ -429,6 +429,16 @@ def test_no_element_is_folded_twice(name: str, golden: Golden) -> None:
     assert agrees(s)
 
 
+def test_a_piece_with_one_gap_is_refused() -> None:
+    """Elements 0 and 2 are within three, of which the other iteration would have one again."""
+    rows = cases.normalised_product(N, 4)
+    s = te.create_schedule(rows.last)
+    s["H"].compute_inline()
+    outer, inner = s["Y"].split(rows.k, 2)
+    s["Y"].reorder(inner, outer)
+    assert "does not cover one piece" in message(s, lambda: s["Y"].online(inner))
+
+
 @pytest.mark.parametrize("factor", [2, 4, 8])
 def test_splits_that_divide(factor: int) -> None:
     rows = cases.normalised_product(N, K)

@@ -290,6 +290,11 @@ REFUSED: list[tuple[Callable[[], Schedule], Callable[[Schedule], object], str]] 
     ),
     (columns, lambda s: s["total"].env_threads("warp"), r"unknown thread 'warp'"),
     (columns, lambda s: s["U"].compute_root(), r"U depends on the state of the scan total"),
+    (
+        lambda: hoisted(columns(), 4),
+        lambda s: s["U"].compute_at(s["total"], s["total"].plan.leaf_axes[0]),
+        r"i.outer is outside its steps[\s\S]*attach it at total.t or at a loop inside it",
+    ),
     (columns, lambda s: s["U"].compute_inline(), r"U is stored in the rows of total"),
     (columns, lambda s: s["first"].compute_inline(), r"first is stored in the first rows of total"),
     (

@@ -122,6 +122,7 @@ def test_assumptions_that_are_refused():
         (other > 2, "uses q, which is no size of the computation", "sizes   n"),
         (A[0] > 1.0, "uses A[0], whose value is not known at the call"),
         (x > 1.0, "uses x, which is no size of the computation"),
+        (abs(n) > 4, "uses abs, which is no size"),
         (n + 1, "n + 1 is int32, not a condition"),
         (3, "expected a condition on sizes, got 3 of type int"),
         (False, "the condition is False"),
@@ -132,6 +133,14 @@ def test_assumptions_that_are_refused():
     s.assume(True)
     assert len(s.plan.assumptions) == 1
     assert s[D].plan.placement.kernel.versions == ()
+
+
+def test_signs_and_negations_of_sizes_are_conditions():
+    n = te.size_var("n")
+    s, _ = blocked(n)
+    for condition in (-n < -4, ~((n > 99) & (n % 2 == 0))):
+        s.assume(condition)
+    assert len(s.plan.assumptions) == 2
 
 
 def test_specialize(golden):

@@ -106,9 +106,9 @@ def parameter(buffer: Buffer, ptr: Value) -> str:
     return f"ptr noalias align {buffer.dtype.nbytes} {ptr.text}"
 
 
-def strides_of(extents: Sequence[Poly], inner: int) -> tuple[Poly, ...]:
+def strides_of(extents: Sequence[Poly], inner: int | None = None) -> tuple[Poly, ...]:
     """Elements between neighbours along each dimension: row-major, but for `inner`, which is
-    contiguous."""
+    contiguous where it is given."""
     strides: list[Poly] = [{(): 1}] * len(extents)
     step: Poly = {(): 1}
     for d in sorted(range(len(extents)), key=lambda d: (d == inner, d), reverse=True):
@@ -174,6 +174,6 @@ class Frame:
             steps, where = self.memory[buffer].strides, indices
             if buffer.scope is Scope.GLOBAL:
                 shape, where = collapse(buffer.shape, indices)
-                steps = strides_of([polynomial(extent) for extent in shape], len(shape) - 1)
+                steps = strides_of([polynomial(extent) for extent in shape])
             known = self.polys[key] = flatten(where, steps)
         return known

@@ -129,15 +129,8 @@ def _step_problem(plan: Plan, stage: StagePlan, scan: StagePlan) -> tuple[str, s
 
 
 def _axis_of(plan: Plan, stage: StagePlan, scan: StagePlan) -> Axis | None:
-    """The innermost loop of `scan` around `stage`."""
-    seen: set[str] = set()
-    for host, axis in hosts(plan, stage):
-        if host.name == scan.name:
-            return axis
-        if host.name in seen:
-            return None
-        seen.add(host.name)
-    return None
+    """The innermost loop of `scan` around `stage`, which is in no loop of its own."""
+    return next((axis for host, axis in hosts(plan, stage) if host is scan), None)
 
 
 def require_no_steps(plan: Plan, call: Call, stage: StagePlan, axis: Axis, how: str) -> None:
