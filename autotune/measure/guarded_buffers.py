@@ -270,8 +270,9 @@ class DeviceArena:
         return complaint(name, wanted.host.shape, first, count, *values)
 
     def checksum(self, guarded: Guarded) -> int:
-        whole = guarded.raw[: len(guarded.raw) // 8 * 8].view(self.torch.int64)
-        return int(whole.sum()) + int(guarded.raw[-8:].sum())
+        whole = len(guarded.raw) // 8 * 8
+        words = guarded.raw[:whole].view(self.torch.int64)
+        return int(words.sum()) + int(guarded.raw[whole:].sum())
 
     def intact(self, guarded: Guarded) -> bool:
         zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])

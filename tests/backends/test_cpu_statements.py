@@ -9,7 +9,9 @@ import pytest
 from cpu_machines import MACHINES, compiling_for
 from cpu_modules import add, buffer, build, c, call, f, local, module, mul, op, reducer, un
 
+from tedsl.backends.cpu.emit.memory import STREAM_BYTES
 from tedsl.backends.cpu.emit.module import emit_module
+from tedsl.backends.cpu.emit.parallel_tasks import STREAM_FROM
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Cast, Compare, CompareOp, Const, Expr, Reducer, Select, Var
 from tedsl.ir import interp
@@ -29,6 +31,7 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.numerics import numpy_dtype
+from tedsl.processor import machine
 
 pytestmark = pytest.mark.cpu
 EXTENTS = (1, 2, 3, 7, 16, 33, 40, 130)
@@ -362,6 +365,31 @@ def test_local_buffers_are_laid_out_for_their_readers(m: int, n: int, k: int) ->
     m_ = module([a, b], [out], Allocate(tile, Seq((pack, rows))))
     check(m_)
     assert "gather" not in build(m_).llvm_ir or n % 16
+
+
+@pytest.mark.parametrize("columns,aligned", [(1024, True), (1040, True), (1025, False)])
+def test_rows_of_whole_cache_lines_are_stored_past_the_caches(columns: int, aligned: bool) -> None:
+    """Of an output too large for them; each vector of the other rows would touch two lines."""
+    i, j = axes("i j")
+    shape = (STREAM_FROM // 4 // columns + 1, columns)
+    x, y = buffer("x", (1, columns)), buffer("y", shape)
+    row = Store(y, (i, j), Load(x, (c(0), j)), None, tiles((j,), (columns,)))
+    m = module([x], [y], For(i, c(shape[0]), LoopKind.PARALLEL, row))
+    streams = machine().has_masks and machine().vector_bits == 8 * STREAM_BYTES
+    assert ("!nontemporal" in emit_module(m)) == (aligned and streams)
+    given, got = fill(x), np.zeros(shape, np.float32)
+    call(build(m), given, got)
+    np.testing.assert_array_equal(got, np.broadcast_to(given, shape))
+
+
+@pytest.mark.parametrize("rows,copies", [((8,), 16), ((9,), 2), ((2, 4), 16), ((4, 4), 8)])
+def test_a_tile_is_unrolled_as_far_as_its_budget_goes(rows: tuple[int, ...], copies: int) -> None:
+    """Sixteen vectors of a copy, of which each row has two: what is more is in a loop."""
+    where, shape = axes("i j k")[-len(rows) - 1 :], (*rows, 2 * machine().lanes(32))
+    x, y = buffer("x", shape), buffer("y", shape)
+    m = module([x], [y], Store(y, tuple(where), Load(x, tuple(where)), None, tiles(where, shape)))
+    assert emit_module(m).count("  store <") == copies
+    check(m)
 
 
 @pytest.mark.parametrize("wide,copies", [(9, 128), (200, 128), (200, 16)])

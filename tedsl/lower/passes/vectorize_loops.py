@@ -177,7 +177,7 @@ def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:
 def _vectorized_store(store: Store, place: _Place) -> Stmt:
     value = place.masked(store.value, exact=store.buffer.scope is Scope.SHARED)
     conditions = _needed_for_store(store.buffer, store.indices, place.conditions, place)
-    conditions = _to_the_end(store, conditions, place)
+    conditions = _to_the_end(store, conditions)
     mask = both(*conditions) if conditions else None
     # Along an axis that nothing here depends on, one value would be stored in one place repeatedly.
     used = axes_of(value, *store.indices, *conditions)
@@ -185,23 +185,20 @@ def _vectorized_store(store: Store, place: _Place) -> Stmt:
     return replace(store, value=value, mask=mask, tile=tile)
 
 
-def _to_the_end(store: Store, conditions: Sequence[Expr], place: _Place) -> Sequence[Expr]:
+def _to_the_end(store: Store, conditions: Sequence[Expr]) -> Sequence[Expr]:
     """Conditions under which rows are written to their end, where more of them is memory than what
     they hold: no mask then splits an aligned store."""
     held = store.buffer.held
     if held is None or store.buffer.scope is not Scope.GLOBAL:
         return conditions
-    ends = {
-        index: (less(index, size), less(index, extent))
+    ends = [
+        (less(index, size), less(index, extent))
         for index, size, extent in zip(store.indices, held, store.buffer.shape, strict=True)
-        if size is not extent
-    }
-    kept: list[Expr] = []
-    for condition in conditions:
-        wider = next((w for e, w in ends.values() if structural_equal(condition, e)), condition)
-        if wider is condition or not prove(wider, place.facts):
-            kept.append(wider)
-    return kept
+    ]
+    return [
+        next((wider for end, wider in ends if structural_equal(condition, end)), condition)
+        for condition in conditions
+    ]
 
 
 def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
