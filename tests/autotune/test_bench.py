@@ -67,6 +67,25 @@ def test_a_right_kernel_passes_everything(tmp_path: Path):
     assert bench.drift() >= 0.0
 
 
+class Told:
+    """A clock that tells what it was told, once for each call."""
+
+    def __init__(self, *samples: list[float]) -> None:
+        self.samples = list(samples)
+
+    def time(self, rotations: dict[str, Any], repeats: int, limit: float) -> Any:
+        return {"": self.samples.pop(0)}
+
+
+def test_what_was_disturbed_once_is_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bench = bench_of(softmax(), tmp_path)
+    kernel = kernel_of(bench)
+    race, whole = [9e-6, 1e-6, 9e-6, 9e-6, 9e-6], [1e-6] * 15
+    for bound, samples in ((1e-6, whole), (1e-7, race)):
+        monkeypatch.setattr(bench, "clock", Told(race, whole))
+        assert bench.time(kernel, bound) == samples
+
+
 class Queue:
     """What `DeviceArena` asks of PyTorch: an event that has run once it was asked so often."""
 

@@ -312,3 +312,33 @@ def test_an_output_that_is_read_is_rounded_on_the_way() -> None:
     size = extents(low, out)
     assert Tolerance.of(size, out).scaled > 8 * 2.0**-8
     assert Tolerance.of(extents(low), low).scaled < 1e-4
+
+
+def test_what_is_computed_of_a_cast_is_rounded_on_the_way() -> None:
+    x = te.placeholder((64,), name="x")
+    out = te.compute((64,), lambda i: te.cast(te.cast(x[i] * 3.0, "bfloat16"), "float32") * 2.0)
+    assert Tolerance.of(extents(out), out).scaled > 8 * 2.0**-8
+
+
+def test_products_left_to_numpy_count_for_less_than_other_work() -> None:
+    product = Oracle(extents(matmul(64)), "cpu")
+    x, r = te.placeholder((64, 64), name="x"), te.reduce_axis((0, 64), name="r")
+    y = te.placeholder((64, 64), name="y")
+    apart = te.compute((64, 64), lambda i, j: te.sum(te.abs(x[i, r] - y[r, j]), axis=r))
+    points = Oracle(extents(apart), "cpu")
+    assert points.work == 64**3
+    assert 20 * product.work < points.work
+
+
+def test_what_differs_moves_apart_and_what_is_equal_moves_alike() -> None:
+    x, y = (te.placeholder((64,), name=name) for name in "xy")
+    apart = te.compute((64,), lambda i: x[i] - y[i], name="apart")
+    size = extents(apart)
+    reference = Oracle(size, "cpu")
+    values = np.linspace(1000, 2000, 64, dtype=np.float32)
+    for other, low, high in ((values + 1, 1e-4, 1e-2), (values, 0.0, 0.0)):
+        data = {op.outputs[0]: values for op in size.workload.placeholders}
+        data[size.workload.placeholders[1].outputs[0]] = other
+        found = reference.outputs(data, 0)
+        (noise,) = reference.noise(data, found, 0, keep_equal=True)
+        assert low <= noise <= high

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import triton_irs
 from window_parts import few_products
 
 import tedsl as te
@@ -100,6 +101,13 @@ def test_what_decides_is_exact() -> None:
     assert "libdevice.tanh" in source(chosen)
     rounded = stored(lambda x: te.floor(te.sigmoid(x) * 100.0), B)
     assert "fast_sigmoid" not in source(rounded)
+
+
+def test_errors_that_a_loop_scales_up_are_not_allowed() -> None:
+    """Of h <- h / 2 + tanh(x) an error becomes no larger, of h <- 1.1 h + tanh(x) without end."""
+    for factor, form in ((0.5, "bounded_tanh("), (1.1, "libdevice.tanh(")):
+        text = emit(triton_irs.scaled_steps(4, 40, factor), "cuda:sm_90").source
+        assert form in text.partition("scaled")[2], factor
 
 
 @pytest.mark.parametrize("dtype", [B, H])

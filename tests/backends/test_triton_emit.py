@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+import scans
 import triton_irs as t
 from irs import float32, int32, tile
 
@@ -69,6 +70,18 @@ def test_a_softmax_prints_quickly() -> None:
 def test_lines_fit_on_a_page() -> None:
     for make in CASES.values():
         assert max(map(len, emit(make(), "cuda").source.splitlines())) <= 130
+
+
+def test_no_steps_launch_nothing() -> None:
+    """Of one row the first is all there is."""
+    rows = te.size_var("n")
+    s = te.create_schedule(scans.running_sum(rows, 5))
+    s["U"].bind(s["U"].op.axis[-1], "blockIdx.x")
+    target = Target.parse("cuda:sm_90")
+    program = emit(lower(s.plan, target), target)
+    for size, wanted in ((1, [(1, "first")]), (4, [(1, "first"), (3, "U")])):
+        launches = program.launches({rows: size})
+        assert [(times, spec.func) for times, _, specs in launches for spec in specs] == wanted
 
 
 def test_no_descriptors_on_sm_80() -> None:

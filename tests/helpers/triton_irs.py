@@ -392,6 +392,22 @@ def guarded_steps(rows: int, steps: int) -> Module:
     return module("guarded", (x,), (y,), grid(i, rows, body))
 
 
+def scaled_steps(rows: int, steps: int, factor: float) -> Module:
+    """Y[i, j] = exp(h), rounded to bfloat16, with h <- factor h + tanh(X[i, j]) `steps` times."""
+    x, y = mem("X", (rows, 16)), mem("Y", (rows, 16), BF16)
+    h = local("h", (16,))
+    i, u, j0, j1, j2 = Axis("i"), Axis("u"), Axis("j"), Axis("j"), Axis("j")
+    grown = b.add(b.mul(Load(h, (j1,)), float32(factor)), unary(UnaryOp.TANH, Load(x, (i, j1))))
+    power = b.cast(unary(UnaryOp.EXP, Load(h, (j2,))), BF16)
+    body = allocate(
+        (h,),
+        Store(h, (j0,), float32(0.0), None, tile((j0, 16))),
+        serial(u, steps, Store(h, (j1,), grown, None, tile((j1, 16)))),
+        Store(y, (i, j2), power, None, tile((j2, 16))),
+    )
+    return module("scaled", (x,), (y,), grid(i, rows, body))
+
+
 def update_in_memory(rows: int, columns: int) -> Module:
     """Y[i] = sum over k of X[i, k], added up in device memory over two serial steps."""
     x, y = mem("X", (rows, columns)), mem("Y", (rows,))

@@ -30,7 +30,8 @@ _SHARES = {DType.bfloat16: 2.0**-10, DType.float16: 2.0**-13}
 MODERATE = 1e38
 # What sums of products of 16-bit numbers are taken to stay below.
 SUMS = 1e36
-# Sweeps over the statements after which what still changes (a value scaled by a loop) is exact.
+# Sweeps over the statements.  Where allowances still change after twice as many (of a value that a
+# loop scales, of which an exponential is taken), the whole kernel is exact.
 SWEEPS = 8
 
 _SUMS = (BinaryOp.ADD, BinaryOp.SUB)
@@ -111,20 +112,14 @@ def analyse(func: Func) -> Accuracy:
     """The allowances of the values of one kernel at TILE level."""
     stmts = list(walk_stmts(func.body))
     locals_: dict[Buffer, Allowance] = {}
-    found: dict[Expr, Allowance] = {}
-    for sweep in range(2 * SWEEPS):
+    for _ in range(2 * SWEEPS):
         walker = _Walker(dict(locals_), {})
         for stmt in reversed(stmts):
             walker.visit(stmt)
-        changed = [b for b, a in walker.locals.items() if locals_.get(b, UNUSED) != a]
-        found, locals_ = walker.found, walker.locals
-        if not changed:
-            break
-        if sweep >= SWEEPS:
-            locals_.update(dict.fromkeys(changed, EXACT))
-    else:
-        return Accuracy()
-    return Accuracy(found, _limits(stmts))
+        if walker.locals == locals_:
+            return Accuracy(walker.found, _limits(stmts))
+        locals_ = walker.locals
+    return Accuracy()
 
 
 @dataclass(slots=True)
