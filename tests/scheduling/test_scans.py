@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import scans
 from lowering import after_passes, agrees
@@ -354,3 +355,25 @@ def test_a_kernel_around_the_steps_holds_them() -> None:
     t, i = s["total"].op.axis
     with refused(s, "U is attached at total.t"):
         s["total"].reorder(i, t)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_a_copy_of_a_step_in_other_loops_that_threads_run(target: str) -> None:
+    """The step is a row of the scan, and no copy that the kernel could do without."""
+    start, x = te.placeholder((1, 3, 5), name="start"), te.placeholder((5, 3, 5), name="x")
+    init = te.compute((1, 3, 5), lambda t, i, j: start[t, i, j], name="init")
+    state = te.placeholder((5, 3, 5), name="state")
+    step = te.compute((5, 3, 5), lambda t, i, j: state[t - 1, i, j] + x[t, i, j], name="step")
+    total = te.scan(init, step, state, name="total")
+    s = te.create_schedule(total)
+    s["step"].split(s["step"].op.axis[1], factor=2)
+    local = s[s.cache_write(s["step"], "local")]
+    local.bind(local.op.axis[1], "threadIdx.x")
+    te.lower(s, "cuda:sm_90")
+    first, rest = (
+        np.ones((1, 3, 5), np.float32),
+        np.random.default_rng(0).random((5, 3, 5), "float32"),
+    )
+    found = te.build(s, target=target)(first, rest)
+    rest[0] = first[0]
+    np.testing.assert_allclose(found, np.cumsum(rest, axis=0), rtol=1e-6)

@@ -28,6 +28,7 @@ from tedsl.scheduling.plan import PLAIN, At, Fuse, Inlined, Mark, Plan, Split, S
 from tedsl.scheduling.plan.graph import is_output, loop_readers
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.relations import extents, leaves_of, ranks
+from tedsl.scheduling.plan.scan_structure import role
 from tedsl.scheduling.plan.thread_loops import per_thread, threads_of
 from tedsl.scheduling.regions.infer import Bounds, infer
 from tedsl.tensor.tensor import ComputeOp
@@ -108,11 +109,13 @@ def _without(plan: Plan, names: set[str]) -> Plan:
 
 def _movable(plan: Plan, stage: StagePlan) -> bool:
     """True for a stage inside a loop that is only stored there, and may be left out: nothing is
-    inside of it or shares its loops."""
+    inside of it or shares its loops, and it is no row of a scan."""
     place = stage.placement
     inside = isinstance(place, At) and place.kept is None and not guests(plan, stage)
     inside = inside and not sharing(plan, stage)
-    return inside and isinstance(stage.op, ComputeOp) and not is_output(plan, stage.op)
+    if not inside or not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
+        return False
+    return role(plan, stage.op) is None
 
 
 def _again(plan: Plan, stage: StagePlan) -> bool:
