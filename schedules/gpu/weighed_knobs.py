@@ -36,7 +36,7 @@ GAIN = 1.1
 # Knobs that are weighed: those of the structure.  Of 75 kernels of drawn rows on an H200, other
 # parts and joined rows were 0.8 to 4 times as quick (1.3 in the mean), other tiles and numbers of
 # warps 0.45 to 2.3 (1.0): these stay as the rules choose them, by what was measured.
-WEIGHED = ("whole_row", "parts", "join_rows")
+WEIGHED = ("parts", "join_rows")
 TURNED = "turn_"
 
 

@@ -56,8 +56,7 @@ def kernels(s: Schedule) -> list[str]:
 @pytest.mark.parametrize("shared", [True, False])
 def test_folds_of_long_rows_share_a_loop(shared: bool) -> None:
     case = RuleCase("folds", lambda: divergence(300, 16384))
-    decisions = {"both.online": False, "both.whole_row": False, "two.beside": shared}
-    s = schedule_for(case.make(), "cuda:sm_90", decisions)
+    s = schedule_for(case.make(), "cuda:sm_90", {"both.online": False, "two.beside": shared})
     assert kernels(s) == ["both"]
     assert ("with two" in str(s)) is shared
     source = te.build(s, target="cuda:sm_90").source
