@@ -44,9 +44,10 @@ def weigh(s: Schedule, group: Group, target: Target) -> None:
     """Make what is predicted to be quickest the default of a kernel's knobs."""
     names, view = (*group.inner, group.root), definitions(s)
     several = group.beside or group.regions or group.follows or group.in_parts or group.pairs
-    chain = sum(contraction(view[name], grouped=True) is not None for name in names) > 1
+    if several or sum(contraction(view[name], grouped=True) is not None for name in names) > 1:
+        return
     least = _least(s, names)
-    if several or chain or least < gpu_of(s).launch or math.isinf(least):
+    if least < gpu_of(s).launch or math.isinf(least):
         return
 
     def find(trial: Schedule) -> list[tuple[int, str, object]]:

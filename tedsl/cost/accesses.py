@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tedsl.cost.instruction_costs import Operations, divisions, is_division
 from tedsl.cost.sampled_indices import Layout, Points, Values, layout, row_major
+from tedsl.cost.split_products import THREADS
 from tedsl.cost.statement_list import Leaf, Nest
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of, walk
@@ -28,9 +29,9 @@ Digits: TypeAlias = tuple[tuple[int, int], ...]
 distance; then the same of the next larger step."""
 WAVE = 1024
 """Programs that are looked at to see what neighbours share."""
-FIRST_LINE, LANES = 128, 32
+FIRST_LINE = 128
 """Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
-sm_100; and threads of a warp, which ask for some together."""
+sm_100."""
 WALKED = 4096
 """Iterations of a loop that are looked at where it does not step evenly."""
 
@@ -92,7 +93,7 @@ class Move:
         axes = tile_axes(self.leaf.stmt)
         lanes = 1
         if self.along >= 0:
-            lanes = min(LANES, max(1, axes[self.along].extent // self.at_once))
+            lanes = min(THREADS, max(1, axes[self.along].extent // self.at_once))
         _, places = collapse(self.buffer.shape, self.indices)
         turns = [loop.loop.axis for loop in self.leaf.turns]
         return divisions(places, axes, self.along, turns, seen, lanes)
@@ -252,7 +253,7 @@ class Probe:
                 walked = self._walked(buffer, indices, tile.axis, tile.extent)
                 tiles.append(digits(walked, tile.extent))
                 if single and len(tiles[-1]) > 1:
-                    near = walked[:LANES] * buffer.dtype.nbytes // FIRST_LINE
+                    near = walked[:THREADS] * buffer.dtype.nbytes // FIRST_LINE
                     crossed = len(np.unique(near))
             else:
                 tiles.append(((step, tile.extent),))

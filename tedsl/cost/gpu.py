@@ -383,10 +383,9 @@ class _Model:
         moves at once.  One that moves fewer at once skips those of the same thread, and asks for
         each line once more for every part.
         """
-        item = move.buffer.dtype.nbytes
-        at_once = move.layout.vector(item) // item
+        at_once = move.at_once
         widest = max(
-            each.layout.vector(each.buffer.dtype.nbytes) // each.buffer.dtype.nbytes
+            each.at_once
             for each in self.moves
             if each.leaf.points == move.leaf.points and each.along == move.along
         )

@@ -19,8 +19,6 @@ from tedsl.ir.visit import tile_axes
 
 MOVED = 2.0
 """Instructions that bring 32 bits from another lane or warp, and choose whether they count."""
-VECTOR = 16
-"""Bytes that a thread has side by side, at most."""
 
 
 def count_combinations(
@@ -56,9 +54,8 @@ def _threads(stmt: Accumulate, moves: Sequence[Move], warps: int) -> tuple[int, 
     loads = [move for move in moves if not move.writes and move.along >= 0]
     widest, first = 1, len(tile) - 1
     for move in loads:
-        wide = move.layout.vector(move.buffer.dtype.nbytes, VECTOR) // move.buffer.dtype.nbytes
-        if wide > widest:
-            widest, first = wide, move.along
+        if move.at_once > widest:
+            widest, first = move.at_once, move.along
     own = max(1, min(widest, points // (warps * THREADS), tile[first].extent))
     free, lanes, groups = warps * THREADS, THREADS, warps
     order = [first, *(n for n in reversed(range(len(tile))) if n != first)]
